@@ -31,6 +31,7 @@ from kafkawire.broker.moving.reassignment import Reassignment
 from kafkawire.broker.new_topics import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
+    SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     check_replicas,
 )
@@ -50,7 +51,7 @@ from kafkawire.broker.stored_formats import refuse_newer_files
 from kafkawire.broker.topics import TopicService, services_of
 from kafkawire.client.security import NO_SECURITY, ClientSecurity, read_security
 from kafkawire.codec.configs.durability_rules import BEYOND_FOLDER, DURABILITY
-from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig, ShareGroupSettings
 from kafkawire.log import fresh_folder
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.manager import Log, leave_folder, lock_folder
@@ -79,14 +80,20 @@ from kafkawire.security.quotas.service import Quotas
 from kafkawire.security.versions import CLIENT_QUOTAS, SCRAM_CREDENTIALS
 
 if TYPE_CHECKING:
+    from kafkawire.broker.dead_letter_topics import ClusterDeadLetterTopics
+    from kafkawire.broker.end_offsets import EndOffsets
     from kafkawire.broker.markers import MarkerWriter
     from kafkawire.broker.other_brokers import OtherBrokers
+    from kafkawire.broker.share_states import RemoteShareStates
     from kafkawire.broker.verification import TransactionVerifier
     from kafkawire.groups.model.transactional import Verification, Verified
     from kafkawire.groups.service import GroupService
     from kafkawire.log.local_manifest.service import LocalManifest
     from kafkawire.schedules.service import ScheduleService
     from kafkawire.security.sasl.credentials import Credentials
+    from kafkawire.share.service import ShareService
+    from kafkawire.share.state.persister import StatePersister
+    from kafkawire.share.state.service import ShareStateService
     from kafkawire.telemetry.service import TelemetryService
     from kafkawire.tiering.admin.commands import TierCommands
     from kafkawire.tiering.service import Tiering
@@ -97,6 +104,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Address = tuple[str, int]
+DEAD_LETTERS_FROM = 2
+"""The first level of share.version with dead letters (KIP-1191)."""
 
 
 class Broker:
@@ -195,6 +204,7 @@ class Broker:
     def groups(self) -> GroupService:
         """Created when a client first uses a group, or at the start if there are groups: importing
         its modules takes a sixth of the start."""
+        from kafkawire.groups.model.share_states import LoadedShareStates
         from kafkawire.groups.service import GroupService
 
         return GroupService(
@@ -205,7 +215,12 @@ class Broker:
             self.topics.offsets_partitions,
             self.catalog,
             self._verify_offsets,
+            LoadedShareStates(self._load_share_persister),
         )
+
+    async def _load_share_persister(self) -> StatePersister:
+        await self.load_share_states()
+        return self.share_persister
 
     @cached_property
     def telemetry(self) -> TelemetryService:
@@ -237,6 +252,43 @@ class Broker:
             self.producer_ids.take,
         )  # fmt: skip
 
+    @cached_property
+    def share_states(self) -> ShareStateService:
+        """Created when a share group is first used, or at the start if there are any."""
+        from kafkawire.share.state.service import ShareStateService
+
+        return ShareStateService(
+            self.env, self.config, self.folder, self.log.commit_log,
+            self.topics.share_state_partitions, self.catalog,
+        )  # fmt: skip
+
+    @cached_property
+    def remote_share_states(self) -> RemoteShareStates:
+        """The share coordinators of other brokers."""
+        from kafkawire.broker.share_states import RemoteShareStates
+
+        return RemoteShareStates(self._other_brokers())
+
+    @cached_property
+    def share_persister(self) -> StatePersister:
+        """Where the leaders of share partitions and group coordinators find share states."""
+        from kafkawire.share.state.persister import StatePersister
+
+        return StatePersister(self.env, self.node_id, self.share_states, self.remote_share_states)
+
+    @cached_property
+    def end_offsets(self) -> EndOffsets:
+        """The ends of partitions, wherever they are led."""
+        from kafkawire.broker.end_offsets import EndOffsets
+
+        return EndOffsets(self.node_id, self.catalog, self.table, self._other_brokers())
+
+    async def load_share_states(self) -> ShareStateService:
+        """Return `share_states`, like `load_groups`."""
+        if "share_states" not in self.__dict__:
+            await self.env.offload.submit("files", _import_share_states)
+        return self.share_states
+
     async def load_groups(self) -> GroupService:
         """Return `groups`, whose modules the first call imports in a thread: on the event loop that
         would delay other clients by 20 ms."""
@@ -260,6 +312,48 @@ class Broker:
             self.env, self.folder, self.log.commit_log, self.catalog,
             self.topics.schedule_state_partitions, targets, self.table.load_partition, self.node_id,
         )  # fmt: skip
+
+    @cached_property
+    def shares(self) -> ShareService:
+        """Created when a member of a share group first fetches from this broker."""
+        from kafkawire.share.counts import ShareCounts
+        from kafkawire.share.dead_letters import DeadLetterWriter
+        from kafkawire.share.leader import ShareParts
+        from kafkawire.share.service import ShareService
+
+        counts = ShareCounts()
+        letters = DeadLetterWriter(
+            self.env, self.log.commit_log, self.dead_letter_topics, self._share_settings, counts
+        )
+        parts = ShareParts(self.env, self.share_persister, self._share_settings, letters, counts)
+        return ShareService(
+            parts, self.table.find_by_id, self.config.group_share_max_share_sessions,
+            self.config.parked_fetches_max,
+        )  # fmt: skip
+
+    @cached_property
+    def dead_letter_topics(self) -> ClusterDeadLetterTopics:
+        """Created with `shares`."""
+        from kafkawire.broker.dead_letter_topics import ClusterDeadLetterTopics
+
+        return ClusterDeadLetterTopics(
+            self.node_id, self.config, self.catalog, self.log.loader.configs.of,
+            self.table.load_partition, self.topics.create, self.producer_ids.take,
+            self._other_brokers,
+        )  # fmt: skip
+
+    async def load_shares(self) -> ShareService:
+        """Return `shares`, like `load_groups`."""
+        if "shares" not in self.__dict__:
+            await self.env.offload.submit("files", _import_shares)
+        return self.shares
+
+    def _share_settings(self, group_id: str) -> ShareGroupSettings:
+        """Return the settings of a share group, without dead letters below share.version 2."""
+        settings = self.config.share_group_settings(group_id)
+        if self.config.share_version < DEAD_LETTERS_FROM and settings.dead_letter_topic:
+            return settings._replace(dead_letter_topic="")
+        return settings
 
     async def load_users(self) -> Credentials:
         """Return the SCRAM credentials of users, read from SQL by the first call, and again after
@@ -468,6 +562,8 @@ class Broker:
             await self.groups.start()
         if TRANSACTION_STATE_TOPIC in self.catalog.by_name:
             await self.transactions.start()  # after the groups, which take its markers
+        if SHARE_GROUP_STATE_TOPIC in self.catalog.by_name:
+            await self.share_states.start()
         self.schedules.start()
 
     def _start_manifest(self) -> None:
@@ -502,15 +598,11 @@ class Broker:
         await self.topics.follower.close()
         await self.controlled_shutdown.close()
         await self.mover.close()
+        if "shares" in self.__dict__:
+            self.shares.close()
+            self.dead_letter_topics.close()
         await self.schedules.close()
-        if "transactions" in self.__dict__:
-            await self.transactions.close()  # before the groups, which take its markers
-        if "markers" in self.__dict__:
-            self.markers.close()
-        if "verifier" in self.__dict__:
-            self.verifier.close()
-        if "groups" in self.__dict__:
-            await self.groups.close()
+        await self._close_coordinators()
         if self.tier_commands is not None:
             await self.tier_commands.close()
         if self.tiering is not None:
@@ -527,6 +619,22 @@ class Broker:
         await self.security.close()
         await self.metadata.close()
 
+    async def _close_coordinators(self) -> None:
+        if "transactions" in self.__dict__:
+            await self.transactions.close()  # before the groups, which take its markers
+        if "markers" in self.__dict__:
+            self.markers.close()
+        if "verifier" in self.__dict__:
+            self.verifier.close()
+        if "groups" in self.__dict__:
+            await self.groups.close()
+        if "remote_share_states" in self.__dict__:
+            self.remote_share_states.close()
+        if "end_offsets" in self.__dict__:
+            self.end_offsets.close()
+        if "share_states" in self.__dict__:
+            await self.share_states.close()
+
 
 class _Closable(Protocol):
     async def close(self) -> None: ...
@@ -542,6 +650,26 @@ async def _close(*opened: _Closable | None) -> None:
 def _import_groups() -> None:
     """Import what `Broker.groups` needs."""
     import kafkawire.groups.service  # noqa: F401
+
+
+def _import_shares() -> None:
+    """Import what `Broker.shares` needs."""
+    import kafkawire.broker.dead_letter_topics
+    import kafkawire.share.service  # noqa: F401
+
+    _import_share_states()
+
+
+def _import_share_states() -> None:
+    """Import what share groups and `Broker.share_persister` need, and compile their codecs."""
+    import kafkawire.broker.other_brokers
+    import kafkawire.broker.share_states
+    import kafkawire.share.state.persister  # noqa: F401
+    from kafkawire.groups.model.records import compile_share_records
+    from kafkawire.share.state.records import compile_records
+
+    compile_share_records()
+    compile_records()
 
 
 def _import_schedules() -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kafkawire.metadata.store import SqlStore
     from kafkawire.schedules.starter import ScheduleStarter
     from kafkawire.security.acls.security import Security
+    from kafkawire.share.state.service import ShareStateService
     from kafkawire.tiering.service import Tiering
     from kafkawire.transactions.service import TransactionService
 
@@ -48,6 +49,13 @@ class BrokerParts(Protocol):
     @property
     def transactions(self) -> TransactionService:
         """The coordinators of transactions, created on first use."""
+
+    async def load_share_states(self) -> ShareStateService:
+        """Return `share_states`, like `load_groups`."""
+
+    @property
+    def share_states(self) -> ShareStateService:
+        """The share coordinators, created on first use."""
 
     def on_superseded(self, why: str) -> None:
         """Note that another process was started as this broker."""

@@ -123,10 +123,12 @@ def group_entries(
     for row in GROUP_CONFIGS.values():
         if names is not None and row.name not in names:
             continue
-        synonyms = list(_layers_of(row.broker_name, layers))
+        # Some have no default in the broker's settings.
+        synonyms = list(_layers_of(row.broker_name, layers)) if row.broker_name else []
         if row.name in overrides:
             synonyms.insert(0, Synonym(row.name, overrides[row.name], ConfigSource.GROUP))
-        entries.append(_entry(row, synonyms[0].text, synonyms, read_only=False))
+        text = synonyms[0].text if synonyms else text_of(row.default)
+        entries.append(_entry(row, text, synonyms, read_only=False))
     return entries
 
 

@@ -41,7 +41,7 @@ JSON_LINES = {
 }
 MAX_LINE_BYTES = 64 << 20
 """Of a file of one line: `given-up` and `left` may name many partitions."""
-SNAPSHOT_FOLDERS = ("groups", "transactions", "schedules")
+SNAPSHOT_FOLDERS = ("groups", "transactions", "schedules", "share")
 
 Check = Callable[[FileSystem, str], object]
 

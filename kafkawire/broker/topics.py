@@ -55,9 +55,6 @@ if TYPE_CHECKING:
     from kafkawire.messages.create_topics import CreatableTopic
     from kafkawire.metadata.catalog import TopicInfo
 
-# Created with share groups, not by a metadata request.
-_NOT_YET = frozenset({SHARE_GROUP_STATE_TOPIC})
-
 # Topics created or deleted per event-loop iteration: about 10 us each.
 TOPICS_PER_SLICE = 50
 
@@ -159,7 +156,7 @@ class TopicService:
         """Create requested topics with default settings; return the error code of each that failed.
         One that exists by now is no error, because clients often request it concurrently."""
         give_way = self._broker.env.slices.give_way
-        new = (self._new(name) for name in names if name not in _NOT_YET)
+        new = (self._new(name) for name in names if self._may_create(name))
         wanted = await slices.collect(new, give_way)
         refused: dict[str, ErrorCode] = {}
         existing = ErrorCode.TOPIC_ALREADY_EXISTS
@@ -174,6 +171,11 @@ class TopicService:
         await slices.empty_slowly(wanted, give_way)
         return refused
 
+    def _may_create(self, name: str) -> bool:
+        """Return whether a metadata request may create a topic; not one of share groups that are
+        not served."""
+        return name != SHARE_GROUP_STATE_TOPIC or self._broker.config.share_version > 0
+
     async def offsets_partitions(self) -> list[Partition | None]:
         """Return the partitions of `__consumer_offsets`, creating the topic if needed; None: led by
         another broker. Raises KafkaError if it cannot be created."""
@@ -186,6 +188,10 @@ class TopicService:
     async def schedule_state_partitions(self) -> list[Partition | None]:
         """Return the partitions of `__schedule_state`, like `offsets_partitions`."""
         return await self._internal_partitions(SCHEDULE_STATE_TOPIC)
+
+    async def share_state_partitions(self) -> list[Partition | None]:
+        """Return the partitions of `__share_group_state`, like `offsets_partitions`."""
+        return await self._internal_partitions(SHARE_GROUP_STATE_TOPIC)
 
     async def _internal_partitions(self, name: str) -> list[Partition | None]:
         broker = self._broker
@@ -358,13 +364,16 @@ class TopicService:
         elif name == TRANSACTION_STATE_TOPIC:
             partitions = config.transaction_state_log_num_partitions
             replicas = config.transaction_state_log_replication_factor
+        elif name == SHARE_GROUP_STATE_TOPIC:
+            partitions = config.share_coordinator_state_topic_num_partitions
+            replicas = config.share_coordinator_state_topic_replication_factor
         elif name == SCHEDULE_STATE_TOPIC:
             partitions = 1  # a state for each schedule partition: few
         return CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
 
     def _base_configs(self, name: str) -> dict[str, str]:
         """Return settings that an internal topic gets in addition to the requested ones
-        (GroupCoordinatorConfig, TransactionLogConfig)."""
+        (GroupCoordinatorConfig, TransactionLogConfig, ShareCoordinatorService)."""
         config = self._broker.config
         if name == GROUP_METADATA_TOPIC:
             return _make_compacted_configs("producer", config.offsets_topic_segment_bytes)
@@ -376,6 +385,16 @@ class TopicService:
             return _make_compacted_configs(
                 "uncompressed", config.transaction_state_log_segment_bytes
             )
+        if name == SHARE_GROUP_STATE_TOPIC:
+            segment_bytes = _allow_segment(config.share_coordinator_state_topic_segment_bytes)
+            # Its coordinators delete what they do not need, compaction and retention nothing.
+            return {
+                "cleanup.policy": "delete",
+                "compression.type": "uncompressed",
+                "segment.bytes": segment_bytes,
+                "retention.ms": "-1",
+                "retention.bytes": "-1",
+            }
         return {}
 
     async def _make(self, plans: list[NewTopic], sender: str, seen: int) -> list[TopicInfo]:
@@ -409,6 +428,8 @@ class TopicService:
         # The table first: new requests must not use what the log releases.
         broker.table.remove(topic)
         broker.groups.topic_deleted(topic.name, topic.id)
+        if SHARE_GROUP_STATE_TOPIC in broker.catalog.by_name:
+            broker.share_states.topic_deleted(topic.id)
         broker.log.remove_topic(topic)
 
     async def _settings_changed(self, names: Iterable[str]) -> None:
@@ -456,6 +477,7 @@ def services_of(broker: BrokerParts) -> Services:
     return {
         GROUP_METADATA_TOPIC: broker.load_groups,
         TRANSACTION_STATE_TOPIC: broker.load_transactions,
+        SHARE_GROUP_STATE_TOPIC: broker.load_share_states,
     }
 
 
@@ -468,10 +490,15 @@ def _once(charge: Charge | None) -> Iterator[Charge | None]:
 
 
 def _make_compacted_configs(compression: str, segment_bytes: int) -> dict[str, str]:
-    least = TOPIC_CONFIGS["segment.bytes"].at_least
-    assert least is not None
     return {
         "cleanup.policy": "compact",
         "compression.type": compression,
-        "segment.bytes": str(max(int(least), segment_bytes)),
+        "segment.bytes": _allow_segment(segment_bytes),
     }
+
+
+def _allow_segment(segment_bytes: int) -> str:
+    """Return a segment size that topics may have."""
+    least = TOPIC_CONFIGS["segment.bytes"].at_least
+    assert least is not None
+    return str(max(int(least), segment_bytes))

@@ -1,6 +1,6 @@
-"""Consumer groups: listed, described, and their activity where the broker is kafkawire.
+"""Groups: listed, described, and their activity where the broker is kafkawire.
 
-Classic groups, and groups of KIP-848 on brokers that have them.
+Classic groups; groups of KIP-848, and share groups, on brokers that have them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from kafkawire.client.errors import ClientError, check
 from kafkawire.client.offsets import Partition
 from kafkawire.codec.errors import ErrorCode
 
-DESCRIBE_GROUPS, LIST_GROUPS, CONSUMER_GROUP_DESCRIBE, GROUP_ACTIVITY = 15, 16, 69, 10001
-CONSUMER = "consumer"
+DESCRIBE_GROUPS, LIST_GROUPS, GROUP_ACTIVITY = 15, 16, 10001
+CONSUMER_GROUP_DESCRIBE, SHARE_GROUP_DESCRIBE = 69, 77
+CONSUMER, SHARE = "consumer", "share"
 DEAD = "Dead"
 
 
@@ -32,8 +33,8 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member. `topics`: those it subscribes to; None if that is not known. `epoch` and `target`,
-    the partitions that it is to have, only in groups of KIP-848."""
+    """A member. `topics`: those it subscribes to; None if that is not known. `epoch` only in groups
+    of KIP-848 and share groups; `target`, the partitions that it is to have, only in the former."""
 
     member: str
     instance: str | None
@@ -46,8 +47,8 @@ class GroupMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group with its members. `protocol`: the assignor; `kind`: classic or consumer; `epoch` and
-    `assignment_epoch`, that of the target assignment, only in groups of KIP-848."""
+    """A group with its members. `protocol`: the assignor; `kind`: classic, consumer or share;
+    `epoch` and `assignment_epoch`, that of the target assignment, not in classic ones."""
 
     group: str
     state: str
@@ -91,7 +92,7 @@ def describe_group(cluster: Cluster, name: str, node: int | None = None) -> Grou
     if answer.group_state == DEAD and not answer.error_code:
         answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND  # versions before 6 have no error for it
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        newer = _describe_newer(cluster, name, node)
+        newer = _describe_newer(cluster, name, node) or _describe_share(cluster, name, node)
         if newer is not None:
             return newer
     check(f"group {name}", answer.error_code, answer.error_message)
@@ -140,6 +141,36 @@ def _describe_newer(cluster: Cluster, name: str, node: int) -> GroupDescription 
     ]
     return GroupDescription(
         name, answer.group_state, CONSUMER, answer.assignor_name, node, members, CONSUMER,
+        answer.group_epoch, answer.assignment_epoch,
+    )  # fmt: skip
+
+
+def _describe_share(cluster: Cluster, name: str, node: int) -> GroupDescription | None:
+    """Describe a share group; None if the broker has none of this name."""
+    from kafkawire.messages.share_group_describe import ShareGroupDescribeRequest
+
+    connection = cluster.node(node)
+    if not connection.supports(SHARE_GROUP_DESCRIBE):
+        return None
+    asked = ShareGroupDescribeRequest(group_ids=[name])
+    answer = connection.request(SHARE_GROUP_DESCRIBE, asked).groups[0]
+    if answer.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    check(f"group {name}", answer.error_code, answer.error_message)
+    members = [
+        GroupMember(
+            row.member_id,
+            None,
+            row.client_id,
+            row.client_host,
+            _partitions(row.assignment),
+            list(row.subscribed_topic_names),
+            row.member_epoch,
+        )
+        for row in answer.members
+    ]
+    return GroupDescription(
+        name, answer.group_state, SHARE, answer.assignor_name, node, members, SHARE,
         answer.group_epoch, answer.assignment_epoch,
     )  # fmt: skip
 

@@ -14,7 +14,13 @@ from typing import Any
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError
-from kafkawire.client.groups import CONSUMER, ActivityReader, GroupDescription, describe_group
+from kafkawire.client.groups import (
+    CONSUMER,
+    SHARE,
+    ActivityReader,
+    GroupDescription,
+    describe_group,
+)
 from kafkawire.client.offsets import (
     EARLIEST,
     LATEST,
@@ -24,6 +30,7 @@ from kafkawire.client.offsets import (
     fetch_committed_offsets,
     list_offsets,
 )
+from kafkawire.client.share_groups import fetch_share_offsets
 
 NO_OFFSET = -1
 
@@ -31,7 +38,9 @@ NO_OFFSET = -1
 @dataclass(slots=True)
 class PartitionLag:
     """A partition of a group. None: not known (`committed`: there is none). `owner`: the member id;
-    `committed_ms`: when the offset was committed."""
+    `committed_ms`: when the offset was committed. `shared`: of a share group, whose `committed` is
+    the first record that it has not finished, `left` the records that its coordinator counts, and
+    `owner` one of the members that share the partition."""
 
     partition: Partition
     committed: int | None = None
@@ -41,11 +50,16 @@ class PartitionLag:
     log_end: int | None = None
     stable: int | None = None
     leader: int = NO_OFFSET
+    shared: bool = False
+    left: int | None = None
 
     @property
     def lag(self) -> int | None:
-        """Return the records that are left to read; None if the log end offset is not known."""
-        at = self.log_start if self.committed is None else self.committed
+        """Return the records that are left to read; None if the log end offset is not known, or
+        where a share group begins."""
+        if self.left is not None:
+            return self.left
+        at = self.log_start if self.committed is None and not self.shared else self.committed
         return None if at is None or self.log_end is None else max(0, self.log_end - at)
 
 
@@ -126,22 +140,32 @@ def lag_of(
 
 def _group(cluster: Cluster, reader: ActivityReader, name: str, node: int | None) -> GroupLag:
     description = describe_group(cluster, name, node)
-    rows = {
-        partition: PartitionLag(partition, offset)
-        for partition, (offset, _) in fetch_committed_offsets(
-            cluster, name, node=description.coordinator
-        ).items()
-    }
+    shared = description.kind == SHARE
+    if shared:
+        rows = {
+            partition: PartitionLag(partition, known.start, shared=True, left=known.lag)
+            for partition, known in fetch_share_offsets(
+                cluster, name, description.coordinator
+            ).items()
+        }
+    else:
+        rows = {
+            partition: PartitionLag(partition, offset)
+            for partition, (offset, _) in fetch_committed_offsets(
+                cluster, name, node=description.coordinator
+            ).items()
+        }
     for member in description.members:
         for partition in member.assigned:
-            rows.setdefault(partition, PartitionLag(partition)).owner = member.member
+            row = rows.setdefault(partition, PartitionLag(partition, shared=shared))
+            row.owner = member.member
     active = reader.read(name, description.coordinator)
     if active is not None:
         for topic in active.topics:
-            for row in topic.partitions:
-                known = rows.get((topic.name, row.partition_index))
-                if known is not None and row.commit_timestamp >= 0:
-                    known.committed_ms = row.commit_timestamp
+            for commit in topic.partitions:
+                known = rows.get((topic.name, commit.partition_index))
+                if known is not None and commit.commit_timestamp >= 0:
+                    known.committed_ms = commit.commit_timestamp
     return GroupLag(description, list(rows.values()), active)
 
 
@@ -151,11 +175,11 @@ def _find_subscribed_topics(description: GroupDescription) -> set[str]:
 
 def _complete(group: GroupLag, led_by: dict[Partition, int]) -> None:
     """Add the partitions that a group of consumers reads without having committed an offset."""
-    if group.description.protocol_type == CONSUMER:
+    if group.description.protocol_type in (CONSUMER, SHARE):
         known = {row.partition for row in group.partitions}
         topics = {topic for topic, _ in known} | _find_subscribed_topics(group.description)
         group.partitions += [
-            PartitionLag(partition)
+            PartitionLag(partition, shared=group.description.kind == SHARE)
             for partition in led_by
             if partition[0] in topics and partition not in known
         ]

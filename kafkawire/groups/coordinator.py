@@ -18,6 +18,7 @@ One per led partition of `__consumer_offsets`, owned by kafkawire.groups.service
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,12 +39,16 @@ from kafkawire.groups.consumer.member import Target
 from kafkawire.groups.consumer.target import TargetInput
 from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.load import GroupLoader, LiveState, encode
+from kafkawire.groups.model.changes import DeletionEnded, InitializationEnded
 from kafkawire.groups.model.decision import (
+    ChangeStates,
     ComputeTarget,
     Decision,
     MatchPatterns,
     Reply,
     SetTimer,
+    StatesPurpose,
+    Step,
     session,
 )
 from kafkawire.groups.model.records import (
@@ -51,6 +56,7 @@ from kafkawire.groups.model.records import (
     GroupRecord,
     OffsetRecord,
     Record,
+    ShareGroupRecord,
     encode_record,
 )
 from kafkawire.groups.model.request import (
@@ -64,22 +70,31 @@ from kafkawire.groups.model.request import (
     Settings,
     append_error,
 )
+from kafkawire.groups.model.share_states import NoShareStates, ShareStates
 from kafkawire.groups.model.topics import ClusterTopics
 from kafkawire.groups.model.transactional import PendingBatch, TransactionStep, encode_batch
 from kafkawire.groups.shard import Shard
 from kafkawire.groups.snapshot import group_snapshot
 from kafkawire.groups.timers import Timers
 from kafkawire.log.io.ports import Env
+from kafkawire.log_lines import shorten_for_log
 from kafkawire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.offset_commit import OffsetCommitRequest
+from kafkawire.share.persister import SharePartitionKey
+from kafkawire.share.state.machine import StateAnswer
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.partition.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+ENDS = (InitializationEnded, DeletionEnded)
+"""Changes that end a request to share coordinators."""
 
 SNAPSHOT_MAX_AGE_MS = 6 * 3_600_000
 """Age at which a snapshot is replaced even after little log, or a quarter of delete.retention.ms if
@@ -149,7 +164,8 @@ class UnansweredRequest(NamedTuple):
 
 
 class Coordinator(PartitionCoordinator[GroupLoader]):
-    """The coordinator of the groups of one partition; call `start` or `begin_empty` once."""
+    """The coordinator of the groups of one partition; call `start` or `begin_empty` once. `states`:
+    the share coordinators."""
 
     contents = "groups"
 
@@ -162,6 +178,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         folder: str,
         topics: ClusterTopics,
         events: GroupEventLog,
+        states: ShareStates | None = None,
     ) -> None:
         place = group_snapshot(folder, partition.topic_id, partition.index)
         self.appender = Appender(partition)
@@ -169,6 +186,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         self.config = config
         self.topics = topics
         self.events = events
+        self.states: ShareStates = states or NoShareStates()
         self.shard = Shard(config, topics)
         self.timers = Timers(env, self._timer_due)
         self._renewal_ms = 0.0  # of the snapshot, on the monotonic clock
@@ -284,7 +302,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         transactional: TransactionStep | None = None  # then it is the only step
         for decision in decisions:
             for step in decision.steps:
-                if isinstance(step, GroupRecord | OffsetRecord | ConsumerRecord):
+                if isinstance(step, GroupRecord | OffsetRecord | ConsumerRecord | ShareGroupRecord):
                     records.append(step)
                 elif isinstance(step, PendingBatch | TransactionMarker):
                     transactional = step
@@ -326,6 +344,11 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
                 elif isinstance(effect, ComputeTarget):
                     computing = self._compute_target(decision.group_id, self._life)
                     self.env.spawn(computing, f"compute the assignment of {decision.group_id!r}")
+                # After the commit: the group must know after a crash what it has requested.
+                elif isinstance(effect, ChangeStates):
+                    replies.append(
+                        partial(self._begin_change, decision.group_id, effect, self._life)
+                    )
                 else:
                     self.timers.cancel(decision.group_id, effect.key)
             if decision.events:
@@ -418,6 +441,50 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             if self._carry_out([decision], self.env.clock.now_ms()) is not None:
                 return False
         return True
+
+    def _begin_change(self, group_id: str, effect: ChangeStates, life: int) -> None:
+        changing = self._change_states(group_id, effect, life)
+        self.env.spawn(changing, f"share states of {group_id!r}")
+
+    async def _change_states(self, group_id: str, effect: ChangeStates, life: int) -> None:
+        """Have share coordinators change states for a share group, and store the result."""
+        found: dict[SharePartitionKey, StateAnswer] = {}
+        try:
+            answers = await self.states.execute_all(effect.requests)
+            for request, answer in zip(effect.requests, answers, strict=True):
+                found[request.key] = answer
+        except Exception:
+            self.appender.log_defect(f"share states of group {group_id!r}")
+            failed = StateAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
+            found = {request.key: failed for request in effect.requests}
+        # Else it was loaded again, which has answered the request.
+        if not self.alive(life):
+            return
+        errors = sorted({answer.code.name for answer in found.values() if answer.code})
+        if errors:
+            logger.warning(
+                "group %s: share coordinators refused to %s states of %d share partitions: %s",
+                shorten_for_log(group_id), effect.purpose.value, len(found), ", ".join(errors),
+            )  # fmt: skip
+        try:
+            decision = self.shard.decide_changed(group_id, effect, found)
+            if effect.purpose is StatesPurpose.VERIFY and len(decision.steps) > 1:
+                logger.warning(
+                    "group %s: share coordinators have lost states of share partitions; the group "
+                    "begins there again", shorten_for_log(group_id),
+                )  # fmt: skip
+            now_ms = self.env.clock.now_ms()
+            failure = self._carry_out([decision], now_ms)
+            if failure is not None:
+                # Later requests about the topics need not wait for this one.
+                ended: list[Step] = [each for each in decision.steps if isinstance(each, ENDS)]
+                self._carry_out([Decision(group_id, ended)], now_ms)
+        except Exception:
+            self.appender.log_defect(f"share states of group {group_id!r}")
+            failure = ErrorCode.UNKNOWN_SERVER_ERROR
+        # The group requests its states again after a while; an operator repeats the request.
+        if failure is not None and effect.token is not None:
+            self._fail(effect.token, failure)
 
     async def _match_pattern(
         self, pattern: str, may_describe: Callable[[str], bool] | None

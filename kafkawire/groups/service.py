@@ -29,12 +29,14 @@ from kafkawire.groups.model.request import (
     LIST,
     MARKER,
     OFFSET_DELETE,
+    SHARE_DESCRIBE,
     Client,
     RequestKind,
     RequestT,
     ResponseT,
     WriteMarker,
 )
+from kafkawire.groups.model.share_states import ShareStates
 from kafkawire.groups.model.transactional import (
     ADDS_FROM,
     Verification,
@@ -64,6 +66,10 @@ from kafkawire.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from kafkawire.messages.offset_fetch import OffsetFetchRequestTopics
+from kafkawire.messages.share_group_describe import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
 from kafkawire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 if TYPE_CHECKING:
@@ -87,7 +93,8 @@ BROKER = Client(None, "")
 class GroupService(CoordinatorService[Coordinator]):
     """All groups coordinated by this broker. `internal` returns the partitions of the offsets
     topic, creating it if needed; None: led by another broker. `verify` asks the transaction
-    coordinator; without it a TxnOffsetCommit is answered with NOT_COORDINATOR."""
+    coordinator; without it a TxnOffsetCommit is answered with NOT_COORDINATOR. `states`: the share
+    coordinators."""
 
     topic = OFFSETS_TOPIC
 
@@ -100,18 +107,20 @@ class GroupService(CoordinatorService[Coordinator]):
         internal: InternalPartitions,
         topics: Catalog,
         verify: VerifyOffsets | None = None,
+        states: ShareStates | None = None,
     ) -> None:
         super().__init__(env, topics, internal)
         self.config = config
         self.folder = f"{folder}/groups"
         self.commit_log = commit_log
         self._verify = verify
+        self._states = states
         self.events = GroupEventLog(env.clock.monotonic)
 
     def new_coordinator(self, partition: Partition) -> Coordinator:
         coordinator = Coordinator(
             self.env, self.config, partition, self.commit_log, self.folder, self.catalog,
-            self.events,
+            self.events, self._states,
         )  # fmt: skip
         # Deletions that came while the partition had no coordinator here.
         if partition.index in self.gained:
@@ -233,6 +242,24 @@ class GroupService(CoordinatorService[Coordinator]):
         for group_id in distinct:
             one = ConsumerGroupDescribeRequest(group_ids=[group_id])
             asked.append(self.submit(CONSUMER_DESCRIBE, client, version, one))
+            await self.env.slices.give_way()
+            if len(asked) == MAX_UNANSWERED:
+                response.groups += [(await future).groups[0] for future in asked]
+                asked.clear()
+        response.groups += [(await future).groups[0] for future in asked]
+        await slices.empty_slowly(distinct, self.env.slices.give_way)
+        return response
+
+    async def describe_share_groups(
+        self, client: Client, version: int, request: ShareGroupDescribeRequest
+    ) -> ShareGroupDescribeResponse:
+        """Describe each share group once, in request order, with an error for each."""
+        response = ShareGroupDescribeResponse()
+        asked: list[asyncio.Future[ShareGroupDescribeResponse]] = []
+        distinct = await slices.count_keys(request.group_ids, self.env.slices.give_way)
+        for group_id in distinct:
+            one = ShareGroupDescribeRequest(group_ids=[group_id])
+            asked.append(self.submit(SHARE_DESCRIBE, client, version, one))
             await self.env.slices.give_way()
             if len(asked) == MAX_UNANSWERED:
                 response.groups += [(await future).groups[0] for future in asked]

@@ -34,7 +34,15 @@ from kafkawire.groups.consumer.target import (
     decide_targets,
     gather_input,
 )
-from kafkawire.groups.model.decision import Decision, Reply, SetTimer, Step, session
+from kafkawire.groups.model.decision import (
+    ChangeStates,
+    Decision,
+    Reply,
+    SetTimer,
+    StatesPurpose,
+    Step,
+    session,
+)
 from kafkawire.groups.model.member import Member
 from kafkawire.groups.model.records import (
     ConsumerKind,
@@ -42,16 +50,20 @@ from kafkawire.groups.model.records import (
     GroupRecord,
     OffsetRecord,
     Record,
+    ShareGroupRecord,
+    ShareKind,
     fits,
 )
 from kafkawire.groups.model.request import (
     Client,
     GroupRequest,
+    ListShares,
     MarkerWritten,
     Request,
     Response,
     ResponseT,
     Settings,
+    SharesListed,
     StableOffsetFetch,
     VerifiedCommit,
     WriteMarker,
@@ -61,6 +73,19 @@ from kafkawire.groups.model.topics import ClusterTopics, NoTopics
 from kafkawire.groups.model.transactional import PendingBatch
 from kafkawire.groups.offsets import Offsets
 from kafkawire.groups.pending import PendingRecord
+from kafkawire.groups.share import heartbeat as share_heartbeat
+from kafkawire.groups.share import offsets as share_offsets
+from kafkawire.groups.share import views as share_views
+from kafkawire.groups.share.group import ShareGroup
+from kafkawire.groups.share.initialization import (
+    decide_initialized,
+    decide_topics_gone,
+    decide_verified,
+)
+from kafkawire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
 from kafkawire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -74,6 +99,10 @@ from kafkawire.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from kafkawire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
 from kafkawire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -82,24 +111,37 @@ from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kafkawire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kafkawire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from kafkawire.messages.share_group_describe import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+from kafkawire.messages.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from kafkawire.messages.stored import GroupMetadataValue
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kafkawire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from kafkawire.share.persister import SharePartitionKey
+from kafkawire.share.state.machine import StateAnswer
 
 UNKNOWN_GROUP_FROM = 9  # OffsetCommit: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION (KIP-848)
 
 
 class Shard:
-    """The groups and offsets of one partition of `__consumer_offsets`. A group id is either in
-    `groups` (classic protocol) or in `consumer_groups`."""
+    """The groups and offsets of one partition of `__consumer_offsets`. A group id is in one of
+    `groups` (classic protocol), `consumer_groups` and `share_groups`."""
 
-    __slots__ = ("consumer_groups", "groups", "offsets", "settings", "topics_of_cluster")
+    __slots__ = (
+        "consumer_groups", "groups", "offsets", "settings", "share_groups", "topics_of_cluster",
+    )  # fmt: skip
 
     def __init__(self, settings: Settings, topics: ClusterTopics | None = None) -> None:
         self.settings = settings
-        self.topics_of_cluster: ClusterTopics = topics or NoTopics()
+        self.topics_of_cluster: ClusterTopics = NoTopics() if topics is None else topics
         self.groups: dict[str, ClassicGroup] = {}
         self.consumer_groups: dict[str, ConsumerGroup] = {}
+        self.share_groups: dict[str, ShareGroup] = {}
         self.offsets = Offsets()
 
     def decide(self, ask: GroupRequest[Request, Response], now_ms: int) -> Decision:
@@ -116,6 +158,8 @@ class Shard:
         group = self.groups.get(request.group_id)
         if group is not None:
             return join(group, ask, now_ms)
+        if request.group_id in self.share_groups:
+            return _answer(ask, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
         other = self.consumer_groups.get(request.group_id)
         if other is not None and other.members:
             return self._join_consumer_group(other, ask, now_ms)
@@ -230,6 +274,8 @@ class Shard:
         generation = request.generation_id_or_member_epoch
         if not fits(request.group_id):
             code = ErrorCode.INVALID_GROUP_ID
+        elif request.group_id in self.share_groups:
+            code = ErrorCode.GROUP_ID_NOT_FOUND
         elif other is not None:
             code = consumer_commit.check_commit(
                 other,
@@ -268,6 +314,8 @@ class Shard:
         other = self.consumer_groups.get(request.group_id)
         if not request.group_id or not fits(request.group_id):
             code = ErrorCode.INVALID_GROUP_ID
+        elif request.group_id in self.share_groups:
+            code = ErrorCode.GROUP_ID_NOT_FOUND
         elif other is not None:
             code = consumer_commit.check_commit(
                 other,
@@ -318,6 +366,8 @@ class Shard:
         return _answer(ask, offsets.fetch(self.offsets, request))
 
     def _check_fetch(self, request: OffsetFetchRequestGroup) -> ErrorCode:
+        if request.group_id in self.share_groups:
+            return ErrorCode.GROUP_ID_NOT_FOUND
         group = self.consumer_groups.get(request.group_id)
         if group is None:
             return ErrorCode.NONE
@@ -327,7 +377,7 @@ class Shard:
         self, ask: GroupRequest[OffsetDeleteRequest, OffsetDeleteResponse], now_ms: int
     ) -> Decision:
         request = ask.request
-        group = self._any(request.group_id)
+        group = self.groups.get(request.group_id) or self.consumer_groups.get(request.group_id)
         records, response = offsets.delete(self.offsets, group, request)
         return Decision(request.group_id, [*records], [Reply(ask.token, response)])
 
@@ -346,12 +396,19 @@ class Shard:
         found += views.list_groups(
             self.consumer_groups.values(), request.states_filter, request.types_filter
         )
+        found += share_views.list_groups(
+            self.share_groups.values(), request.states_filter, request.types_filter
+        )
         return _answer(ask, ListGroupsResponse(groups=found))
 
     def _delete(
         self, ask: GroupRequest[DeleteGroupsRequest, DeleteGroupsResponse], now_ms: int
     ) -> Decision:
         request = ask.request
+        share = self.share_groups.get(request.groups_names[0])
+        # A request with one group: its states are deleted first.
+        if share is not None and not share.members:
+            return share_offsets.delete_group(share, self.topics_of_cluster, ask.token)
         decision = Decision()
         response = DeleteGroupsResponse()
         for group_id in dict.fromkeys(request.groups_names):
@@ -366,18 +423,23 @@ class Shard:
         decision.effects.append(Reply(ask.token, response))
         return decision
 
-    def _any(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
-        return self.groups.get(group_id) or self.consumer_groups.get(group_id)
+    def _any(self, group_id: str) -> ClassicGroup | ConsumerGroup | ShareGroup | None:
+        return (
+            self.groups.get(group_id)
+            or self.consumer_groups.get(group_id)
+            or self.share_groups.get(group_id)
+        )
 
     def is_empty(self, group_id: str) -> bool:
         """Return whether a group exists and has no member."""
         group = self.groups.get(group_id)
         if group is not None:
             return group.state is GroupState.EMPTY
-        other = self.consumer_groups.get(group_id)
+        other = self.consumer_groups.get(group_id) or self.share_groups.get(group_id)
         return other is not None and not other.members
 
     def group_ids(self) -> list[str]:
+        """Return the groups that can expire: not share groups."""
         return [*self.groups, *self.consumer_groups]
 
     def _tombstones(self, group_id: str) -> list[Record]:
@@ -399,6 +461,9 @@ class Shard:
             consumer_heartbeat.check_request(request, ask.version, self.settings)
             group = self.consumer_groups.get(request.group_id)
             replaced = Decision()
+            if request.group_id in self.share_groups:
+                text = f"Group {request.group_id} is not a consumer group."
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
             if group is None:
                 replaced, group = self._replace_classic(request, now_ms)
             decision = consumer_heartbeat.heartbeat(
@@ -453,11 +518,127 @@ class Shard:
         for group_id in ask.request.group_ids:
             group = self.consumer_groups.get(group_id)
             response.groups.append(
-                views.describe_unknown(group_id, exists=group_id in self.groups)
+                views.describe_unknown(group_id, exists=self._any(group_id) is not None)
                 if group is None
                 else views.describe_group(group, self.topics_of_cluster, self.settings)
             )
         return _answer(ask, response)
+
+    # -- share groups ---------------------------------------------------------------------
+
+    def _share_heartbeat(
+        self,
+        ask: GroupRequest[ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse],
+        now_ms: int,
+    ) -> Decision:
+        request = ask.request
+        try:
+            share_heartbeat.check_request(request)
+            group = self._share_group(request.group_id, create=request.member_epoch == 0)
+            return share_heartbeat.heartbeat(
+                group, self.topics_of_cluster, self.settings, ask, now_ms
+            )
+        except KafkaError as error:
+            code, text = int(error.code), error.message
+            return _answer(ask, ShareGroupHeartbeatResponse(error_code=code, error_message=text))
+
+    def _share_group(self, group_id: str, *, create: bool) -> ShareGroup:
+        """Return a share group, or a new one if `create`. Raises GROUP_ID_NOT_FOUND."""
+        group = self.share_groups.get(group_id)
+        if group is not None:
+            return group
+        # A group of another type does not become a share group, even without members.
+        if self._any(group_id) is not None:
+            text = f"Group {group_id} is not a share group."
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+        if not create:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+        return ShareGroup(group_id)
+
+    def _share_describe(
+        self,
+        ask: GroupRequest[ShareGroupDescribeRequest, ShareGroupDescribeResponse],
+        now_ms: int,
+    ) -> Decision:
+        response = ShareGroupDescribeResponse()
+        for group_id in ask.request.group_ids:
+            group = self.share_groups.get(group_id)
+            response.groups.append(
+                share_views.describe_unknown(group_id, exists=self._any(group_id) is not None)
+                if group is None
+                else share_views.describe_group(group, self.topics_of_cluster, self.settings)
+            )
+        return _answer(ask, response)
+
+    def _share_alter(
+        self,
+        ask: GroupRequest[AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse],
+        now_ms: int,
+    ) -> Decision:
+        group_id = ask.request.group_id
+        try:
+            if not group_id or not fits(group_id):
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+            group = self._share_group(group_id, create=True)
+            return share_offsets.alter(group, self.topics_of_cluster, ask, now_ms)
+        except KafkaError as error:
+            text = error.message or error.code.sentence
+            response = AlterShareGroupOffsetsResponse(
+                error_code=int(error.code), error_message=text
+            )
+            return _answer(ask, response)
+
+    def _share_delete_offsets(
+        self,
+        ask: GroupRequest[DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse],
+        now_ms: int,
+    ) -> Decision:
+        group_id = ask.request.group_id
+        try:
+            if not group_id:
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+            group = self._share_group(group_id, create=False)
+            return share_offsets.delete_offsets(group, self.topics_of_cluster, ask)
+        except KafkaError as error:
+            text = error.message or error.code.sentence
+            response = DeleteShareGroupOffsetsResponse(
+                error_code=int(error.code), error_message=text
+            )
+            return _answer(ask, response)
+
+    def _list_shares(self, ask: GroupRequest[ListShares, SharesListed], now_ms: int) -> Decision:
+        group = self.share_groups.get(ask.request.group_id)
+        states = {} if group is None else group.initialized
+        partitions = {topic_id: named.partitions for topic_id, named in states.items()}
+        return _answer(ask, SharesListed(partitions=partitions))
+
+    def decide_changed(
+        self,
+        group_id: str,
+        effect: ChangeStates,
+        answers: Mapping[SharePartitionKey, StateAnswer],
+    ) -> Decision:
+        """Decide on the answers of share coordinators to the requests of an effect."""
+        topics, body = self.topics_of_cluster, effect.body
+        group = self.share_groups.get(group_id)
+        if group is None:
+            group = ShareGroup(group_id)  # it was deleted by a concurrent request
+        if isinstance(body, AlterShareGroupOffsetsResponse):
+            decision = share_offsets.decide_altered(group, topics, body, answers)
+        elif isinstance(body, DeleteShareGroupOffsetsResponse):
+            decision = share_offsets.decide_offsets_deleted(group, topics, body, answers)
+        elif isinstance(body, DeleteGroupsResponse):
+            decision = share_offsets.decide_group_deleted(group, body, answers)
+        elif effect.purpose is StatesPurpose.VERIFY:
+            decision = decide_verified(group, topics, answers)
+        else:
+            made = {key: answer.code is ErrorCode.NONE for key, answer in answers.items()}
+            decision = decide_initialized(group, topics, made)
+        if group_id not in self.share_groups:
+            decision.steps.clear()
+        if effect.token is not None and body is not None:
+            decision.effects.append(Reply(effect.token, body))
+        return decision
 
     def decide_matched(
         self, group_id: str, found: Mapping[str, Iterable[str]], version: int, now_ms: int
@@ -501,6 +682,9 @@ class Shard:
         other = self.consumer_groups.get(group_id)
         if other is not None:
             return removal.decide_timer(other, self.topics_of_cluster, self.settings, key, now_ms)
+        share = self.share_groups.get(group_id)
+        if share is not None:
+            return share_heartbeat.decide_timer(share, self.topics_of_cluster, self.settings, key)
         return Decision(group_id)
 
     def decide_loaded(self, now_ms: int) -> Iterator[Decision]:
@@ -508,18 +692,24 @@ class Shard:
             yield decide_loaded(group, now_ms)
         for other in list(self.consumer_groups.values()):
             yield removal.decide_loaded(other, self.settings, now_ms)
+        for share in list(self.share_groups.values()):
+            yield share_heartbeat.decide_loaded(share, self.settings, now_ms)
 
     def topics(self) -> set[str]:
         return self.offsets.topics()
 
     def decide_topic_deleted(self, topics: Iterable[str]) -> Decision:
-        """Forget the offsets of deleted topics: new topics of these names start without any."""
-        return Decision(steps=[*self.offsets.of_topics(topics)])
+        """Forget the offsets of deleted topics: new topics of these names start without any. Share
+        groups forget their states of all topics that do not exist."""
+        decision = Decision(steps=[*self.offsets.of_topics(topics)])
+        for group in self.share_groups.values():
+            decision.steps += decide_topics_gone(group, self.topics_of_cluster).steps
+        return decision
 
     def decide_expiry(self, group_id: str, now_ms: int) -> Decision:
         """Forget a group's expired offsets, and a group without members and offsets itself."""
         decision = Decision(group_id)
-        group = self._any(group_id)
+        group = self.groups.get(group_id) or self.consumer_groups.get(group_id)
         if group is None:
             return decision
         retention_ms = self.settings.offsets_retention_minutes * 60_000
@@ -544,16 +734,22 @@ class Shard:
             self._apply_group(step)
         elif isinstance(step, ConsumerRecord):
             self._apply_consumer(step)
-        elif isinstance(step, PendingBatch):
+        elif isinstance(step, ShareGroupRecord):
+            self._apply_share(step)
+        elif isinstance(step, PendingBatch | TransactionMarker):
+            self._apply_transaction(step)
+        else:
+            other = self.consumer_groups.get(group_id) or self.share_groups.get(group_id)
+            (self.groups[group_id] if other is None else other).apply(step)
+
+    def _apply_transaction(self, step: PendingBatch | TransactionMarker) -> None:
+        if isinstance(step, PendingBatch):
             for record in step.records:
                 self.offsets.pending.put(step.producer_id, record)
                 self._ensure(record.group_id)
-        elif isinstance(step, TransactionMarker):
+        else:
             for ended in self.offsets.end(step.producer_id, commit=step.commit):
                 self._forget_simple(ended)
-        else:
-            other = self.consumer_groups.get(group_id)
-            (self.groups[group_id] if other is None else other).apply(step)
 
     def lose_transactions(self, producer_ids: Iterable[int]) -> None:
         """End the transactions of producers whose markers are damaged."""
@@ -588,9 +784,22 @@ class Shard:
             group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
         group.apply(record)
 
+    def _apply_share(self, record: ShareGroupRecord) -> None:
+        group_id = record.group_id
+        group = self.share_groups.get(group_id)
+        if record.value is None:
+            if record.kind is ShareKind.GROUP:
+                self.share_groups.pop(group_id, None)
+            elif group is not None:
+                group.apply(record)
+            return
+        if group is None:
+            group = self.share_groups[group_id] = ShareGroup(group_id)
+        group.apply(record)
+
     def _ensure(self, group_id: str) -> None:
         """Create a group that only stores offsets, unless there is one of any type."""
-        if group_id not in self.consumer_groups:
+        if group_id not in self.consumer_groups and group_id not in self.share_groups:
             self._create(group_id)
 
     def _create(self, group_id: str) -> ClassicGroup:
@@ -619,6 +828,8 @@ class Shard:
                 yield GroupRecord(group.group_id, group.recorded)
         for other in list(self.consumer_groups.values()):
             yield from other.records()
+        for share in list(self.share_groups.values()):
+            yield from share.records()
         yield from self.offsets.records()
 
 
@@ -657,4 +868,9 @@ _DECIDE: dict[type, Callable[[Shard, GroupRequest[Any, Any], int], Decision]] = 
     DeleteGroupsRequest: Shard._delete,
     ConsumerGroupHeartbeatRequest: Shard._consumer_heartbeat,
     ConsumerGroupDescribeRequest: Shard._consumer_describe,
+    ShareGroupHeartbeatRequest: Shard._share_heartbeat,
+    ShareGroupDescribeRequest: Shard._share_describe,
+    AlterShareGroupOffsetsRequest: Shard._share_alter,
+    DeleteShareGroupOffsetsRequest: Shard._share_delete_offsets,
+    ListShares: Shard._list_shares,
 }

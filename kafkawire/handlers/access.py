@@ -80,7 +80,11 @@ ACCESS: dict[int, ApiAccess] = {
         )
     ),
     10: ApiAccess(
-        items=(("DESCRIBE group", "30"), ("DESCRIBE transactional id", "53")),
+        items=(
+            ("DESCRIBE group", "30"),
+            ("DESCRIBE transactional id", "53"),
+            ("CLUSTER_ACTION cluster, for share partitions", "31"),
+        ),
     ),
     11: ApiAccess(items=(("READ group", "30 for the whole request"),)),
     12: ApiAccess(_group(_O.READ), hot=True),
@@ -174,8 +178,37 @@ ACCESS: dict[int, ApiAccess] = {
     72: ApiAccess(),
     74: ApiAccess(_cluster(_O.DESCRIBE_CONFIGS)),
     75: ApiAccess(items=((_DESCRIBE_TOPIC, "29, last; hidden when all topics are asked for"),)),
+    78: ApiAccess(
+        items=(("READ group", "30 for the whole request"), ("READ topic", "29, after the others"))
+    ),
+    79: ApiAccess(items=(("READ group", "30 for the whole request"), ("READ topic", "29"))),
+    **dict.fromkeys((83, 84, 85, 86, 87), ApiAccess(_cluster(_O.CLUSTER_ACTION))),
     # before rights: see kafkawire.handlers.unserved_groups
-    **dict.fromkeys((76, 77, 78, 79, 88, 89, 90, 91, 92), ApiAccess()),
+    **dict.fromkeys((88, 89), ApiAccess()),
+    76: ApiAccess(
+        items=(
+            ("READ group", "30 for the whole request"),
+            ("DESCRIBE topic, of subscribed names", "29 for the whole request"),
+        )
+    ),
+    77: ApiAccess(
+        items=(
+            ("DESCRIBE group", "30, before the others"),
+            ("DESCRIBE topic, of all assignments", "29 for the group"),
+        )
+    ),
+    90: ApiAccess(
+        items=(
+            ("DESCRIBE group", "30"),
+            (_DESCRIBE_TOPIC, "29; hidden when all topics are asked for"),
+        )
+    ),
+    91: ApiAccess(
+        items=(("READ group", "30 for the whole request"), ("READ topic", "29")),
+    ),
+    92: ApiAccess(
+        items=(("DELETE group", "30 for the whole request"), ("READ topic", "29")),
+    ),
     GROUP_ACTIVITY: ApiAccess(_group(_O.DESCRIBE)),
     TIER: ApiAccess(_cluster(_O.ALTER)),
     DESCRIBE_SCHEDULES: ApiAccess(

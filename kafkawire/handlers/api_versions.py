@@ -11,6 +11,8 @@ know the level use the versions of Produce, EndTxn and TxnOffsetCommit that belo
 group.version is finalized at level 1 (KIP-848): Kafka's clients use the consumer group protocol if
 the APIs are listed, which they are at each level.
 
+share.version is finalized at level 2 (KIP-932, KIP-1191): share groups and their dead letters.
+
 Not done: the features of protocols that are not served (metadata.version and others).
 """
 

@@ -74,6 +74,10 @@ class RequestContext:
     no client has any, and `mutations` that of its changes, once a handler counts them;
     `park` marks this request as applied and only waiting: the next request of its connection may
     start before this one is answered; it may be called again.
+    `connection` identifies the connection, and `closing` has what is called when it is closed.
+    `releases` are called once the response was sent, or cannot be; `held_bytes`: the memory of
+    responses that is released then; `fetch_delay_ms`: how long the client is throttled for bytes
+    that it fetches.
     `connected_at`: when the connection was opened, in seconds of the monotonic clock; `withheld`:
     of the connection, see kafkawire.handlers.find_coordinator; `client_port`: the peer's;
     `software`: of the connection, set by ApiVersions.
@@ -95,7 +99,12 @@ class RequestContext:
     withheld: dict[int, float] = field(default_factory=dict, repr=False)
     client_port: int = 0
     software: ClientSoftware = field(default_factory=ClientSoftware, repr=False)
+    connection: object = None
+    closing: dict[Callable[[], None], None] = field(default_factory=dict, repr=False)
     mutations: MutationQuota | None = field(default=None, init=False)
+    releases: list[Callable[[], None]] = field(default_factory=list, init=False, repr=False)
+    held_bytes: int = field(default=0, init=False)
+    fetch_delay_ms: int = field(default=0, init=False)
 
     @property
     def sender(self) -> str:
@@ -174,6 +183,16 @@ class RequestContext:
             return None
         self.mutations = self.quotas.mutation_quota(strict=self.version >= strict_from)
         return None if self.mutations is None else self.mutations.take
+
+    def hold(self, release: Callable[[], None]) -> None:
+        """Have `release` called once the response was sent, or cannot be: it has views of memory
+        that may not be used again before."""
+        self.releases.append(release)
+
+    def release_held(self) -> None:
+        """Release what the response has held."""
+        while self.releases:
+            self.releases.pop()()
 
     async def give_way(self) -> None:
         """Yield to other tasks if this request's time slice is used up (kafkawire.log.io.slices).

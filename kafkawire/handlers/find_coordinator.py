@@ -1,7 +1,7 @@
-"""FindCoordinator v0-6: which broker coordinates a group or a transactional id.
+"""FindCoordinator v0-6: which broker coordinates a group, a transactional id or a share partition.
 
 v1 key type and error message; v3 flexible; v4 many keys; v5 TRANSACTION_ABORTABLE may be
-returned (it is not); v6 share groups.
+returned (it is not); v6 share partitions, with keys GROUP:TOPIC ID:PARTITION (KIP-932).
 
 librdkafka ignores the address in this response: it connects to the address that the last Metadata
 response had for the node id. When another machine takes a broker over, a client whose last Metadata
@@ -11,16 +11,17 @@ a connection that is older than the address of the coordinator is closed. And it
 address for as long as responses name the same node id, also with new metadata: so the first
 response of each newer connection is COORDINATOR_NOT_AVAILABLE, which makes it forget the
 coordinator. Not more: it asks again on other connections before it connects.
-Not done: share groups (key type 2: INVALID_REQUEST, as a Kafka without them answers).
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from kafkawire.broker.new_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.types import uuid_parse
 from kafkawire.handlers.context import UNAUTHORIZED, ReconnectNeeded, RequestContext
 from kafkawire.handlers.nodes import Nodes
 from kafkawire.messages.find_coordinator import (
@@ -28,18 +29,25 @@ from kafkawire.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from kafkawire.security.acls.model import Operation, ResourceKind
+from kafkawire.security.acls.model import CLUSTER_NAME, Operation, ResourceKind
+
+if TYPE_CHECKING:
+    from kafkawire.coordination.service import CoordinatorService
 
 logger = logging.getLogger(__name__)
 
 GROUP = 0
 TRANSACTION = 1
+SHARE = 2
+SHARE_FROM = 6
 MANY_KEYS_FROM = 4
 STALE_S = 600.0
 """Connections are closed, and responses withheld, for so long after a change: twice librdkafka's
 default of topic.metadata.refresh.interval.ms, after which all clients have the new address."""
 
 NO_SUCH_TYPE = "Coordinators of this type are not served by this broker."
+NO_SHARE_KEY = "The key of a share partition must be GROUP:TOPIC ID:PARTITION."
+_NUMBER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
 async def find_coordinator(
@@ -89,19 +97,28 @@ def _may_be_named(ctx: RequestContext, node_id: int, withheld: Mapping[int, floa
 async def _find(
     ctx: RequestContext, nodes: Nodes, withheld: Mapping[int, float], key_type: int, key: str
 ) -> Coordinator:
-    if key_type not in (GROUP, TRANSACTION):
-        return _no_coordinator(key, ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
-    kind = ResourceKind.GROUP if key_type == GROUP else ResourceKind.TRANSACTIONAL_ID
-    if not ctx.may(Operation.DESCRIBE, kind, key):
-        return _no_coordinator(key, UNAUTHORIZED[kind], UNAUTHORIZED[kind].sentence)
     broker = ctx.broker
-    load = broker.load_transactions if key_type == TRANSACTION else broker.load_groups
-    service = await load()
+    types = (GROUP, TRANSACTION, SHARE) if broker.config.share_version else (GROUP, TRANSACTION)
+    if key_type not in types or (key_type == SHARE and ctx.version < SHARE_FROM):
+        return _no_coordinator(key, ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
+    code = _find_refusal(ctx, key_type, key)
+    if code is not ErrorCode.NONE:
+        return _no_coordinator(key, code, code.sentence)
+    service: CoordinatorService[Any]
+    if key_type == TRANSACTION:
+        service = await broker.load_transactions()
+    elif key_type == GROUP:
+        service = await broker.load_groups()
+    elif not _is_share_key(key):
+        return _no_coordinator(key, ErrorCode.INVALID_REQUEST, NO_SHARE_KEY)
+    else:
+        service = await broker.load_share_states()
     try:
         partition = await service.coordinator_of(key)
     except KafkaError as error:
-        topic = TRANSACTION_STATE_TOPIC if key_type == TRANSACTION else GROUP_METADATA_TOPIC
-        logger.warning("cannot create topic %s, clients retry FindCoordinator: %s", topic, error)
+        logger.warning(
+            "cannot create topic %s, clients retry FindCoordinator: %s", service.topic, error
+        )
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
     node = nodes.by_id.get(partition.leader)
     if node is None or not _may_be_named(ctx, node.node_id, withheld):
@@ -109,6 +126,25 @@ async def _find(
     return Coordinator(
         key=key, node_id=node.node_id, host=node.host, port=node.port, error_message=None
     )
+
+
+def _find_refusal(ctx: RequestContext, key_type: int, key: str) -> ErrorCode:
+    if key_type == SHARE:
+        kind, operation, name = ResourceKind.CLUSTER, Operation.CLUSTER_ACTION, CLUSTER_NAME
+    else:
+        kind = ResourceKind.GROUP if key_type == GROUP else ResourceKind.TRANSACTIONAL_ID
+        operation, name = Operation.DESCRIBE, key
+    return ErrorCode.NONE if ctx.may(operation, kind, name) else UNAUTHORIZED[kind]
+
+
+def _is_share_key(key: str) -> bool:
+    """Return whether a key is GROUP:TOPIC ID:PARTITION; a group may have colons (KAFKA-20183)."""
+    group_id, topic_id, partition = ("", "", *key.rsplit(":", 2))[-3:]
+    try:
+        uuid_parse(topic_id)
+    except ValueError:
+        return False
+    return bool(group_id.strip()) and _NUMBER.fullmatch(partition) is not None
 
 
 def _no_coordinator(key: str, code: ErrorCode, message: str | None) -> Coordinator:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.flat import Tags, Topic
@@ -41,6 +41,33 @@ _HINTED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOC
 _INT: Final = Struct(">i")
 
 
+class HintedLeader(NamedTuple):
+    """The leader of a partition at an address for the client, and its epoch."""
+
+    node: Node
+    epoch: int
+
+
+def leader_of_partition(
+    broker: Broker, listener: str, place: tuple[Topic, int], *, itself: bool = False
+) -> HintedLeader | None:
+    """Return the leader of a partition, by its topic's name or id and its index; None where it
+    would not help the client. `itself`: this broker would."""
+    catalog = broker.catalog
+    topic, index = place
+    if isinstance(topic, str):
+        found = catalog.by_name.partition_of(topic, index)
+    else:
+        found = catalog.by_id.partition_of(topic, index)
+    if found is None or found.leader in catalog.silent:
+        return None
+    if found.leader == broker.node_id and not itself:
+        return None
+    info = catalog.brokers.get(found.leader)
+    node = None if info is None else node_on(broker, info, listener)
+    return None if node is None else HintedLeader(node, found.leader_epoch)
+
+
 class HintedLeaders:
     """The leaders that one response names, and where they listen."""
 
@@ -59,21 +86,15 @@ class HintedLeaders:
         partition. Its address is then one of `endpoints`."""
         if code not in _HINTED or not self._known:
             return None
-        broker, catalog = self._broker, self._broker.catalog
-        if isinstance(topic, str):
-            found = catalog.by_name.partition_of(topic, index)
-        else:
-            found = catalog.by_id.partition_of(topic, index)
-        if found is None or found.leader in catalog.silent:
+        broker = self._broker
+        led = leader_of_partition(
+            broker, self._peer.listener, (topic, index),
+            itself=code != ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        )  # fmt: skip
+        if led is None or not self._may_describe(topic):
             return None
-        if found.leader == broker.node_id and code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            return None
-        info = catalog.brokers.get(found.leader)
-        node = None if info is None else node_on(broker, info, self._peer.listener)
-        if node is None or not self._may_describe(topic):
-            return None
-        self._nodes[found.leader] = node
-        return found.leader, found.leader_epoch
+        self._nodes[led.node.node_id] = led.node
+        return led.node.node_id, led.epoch
 
     def _may_describe(self, topic: Topic) -> bool:
         rights = self._peer.rights

@@ -1,7 +1,7 @@
 """ListGroups v0-5: the groups this broker coordinates.
 
 v1 throttle time; v3 flexible; v4 states in filter and answer; v5 types in filter and answer.
-Not done: share and streams groups (there are no such groups yet).
+Not done: streams groups (there are no such groups yet).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kafkawire.security.acls.model import Operation, ResourceKind
 
 _STATES = frozenset(state.value.lower() for state in (*GroupState, *ConsumerState))
-_TYPES = frozenset(("classic", "consumer"))
+_TYPES = frozenset(("classic", "consumer", "share"))
 NO_NAME = "-"
 MAX_NAME_CHARS = 100
 """Maximum length of a state or type name."""

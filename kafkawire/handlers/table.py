@@ -136,9 +136,15 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(72, "push_telemetry"),
     ApiRow(74, "list_config_resources"),
     ApiRow(75, "describe_topic_partitions"),
-    *_list_unserved(76, 77, 78, 79),  # share groups
+    ApiRow(76, "share_group_heartbeat"),
+    ApiRow(77, "share_group_describe"),
+    ApiRow(78, "share_fetch"),
+    ApiRow(79, "share_acknowledge"),
+    *(ApiRow(key, "share_group_states") for key in (83, 84, 85, 86, 87)),
     *_list_unserved(88, 89),  # streams groups
-    *_list_unserved(90, 91, 92),  # offsets of share groups
+    ApiRow(90, "describe_share_group_offsets"),
+    ApiRow(91, "alter_share_group_offsets"),
+    ApiRow(92, "delete_share_group_offsets"),
 )
 PACKAGES = ("produce", "fetch")
 """Handlers that are packages, whose module `handler` is imported."""

@@ -1,5 +1,4 @@
-"""The APIs of group protocols that are not served: share (KIP-932) and streams groups
-(KIP-1071)."""
+"""The APIs of group protocols that are not served: streams groups (KIP-1071)."""
 
 from __future__ import annotations
 

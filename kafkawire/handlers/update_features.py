@@ -1,5 +1,5 @@
-"""UpdateFeatures: change the finalized levels of transaction.version and group.version
-(KIP-584)."""
+"""UpdateFeatures: change the finalized levels of transaction.version, group.version and
+share.version (KIP-584)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def update_features(
 
     v1 the kind of change (upgrade, safe or unsafe downgrade) and a dry run; v2 one error for all
     features. As in Apache Kafka 4.3, one refused feature refuses all of them, and v0 cannot lower a
-    level: its allow_downgrade has no effect. A downgrade of both features is safe, so both kinds
+    level: its allow_downgrade has no effect. A downgrade of each feature is safe, so both kinds
     are the same. Not done: the timeout, Kafka's other features, which belong
     to protocols that are not served (unknown features: INVALID_UPDATE_VERSION).
     """

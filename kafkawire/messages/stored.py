@@ -1,11 +1,12 @@
-"""Keys and values of `__consumer_offsets` and `__transaction_state`, and the group metadata of
-consumers.
+"""Keys and values of `__consumer_offsets`, `__transaction_state` and `__share_group_state`, and the
+group metadata of consumers.
 
 The formats are Kafka's own, so that its tools read our topics. A key or value on disk starts with
 its version as int16: `codec.compile.encode_versioned` and `decode_versioned`. For keys the version
 is the kind of record: 0 and 1 an offset (0 is only read), 2 a classic group, 3 to 8 and 16 a group
-with the consumer protocol (KIP-848); in `__transaction_state` 0 a transactional id. A null value is
-a tombstone.
+with the consumer protocol (KIP-848), 10 to 15 a share group (KIP-932); in `__transaction_state` 0 a
+transactional id; in `__share_group_state` 0 the state of a share partition, 1 a change of it. A
+null value is a tombstone.
 """
 
 from __future__ import annotations
@@ -231,6 +232,149 @@ class ConsumerGroupRegularExpressionValue:
     topics: list[str] = []
     version: int64 = 0
     timestamp: int64 = 0
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(11, 15))
+class ShareGroupKey:
+    """A share group, in records of types 11 (its epoch), 12 (the epoch of its target assignment)
+    and 15 (the partitions whose state is initialized)."""
+
+    group: str = ""
+
+
+@stored_message(versions=(10, 14))
+class ShareGroupMemberKey:
+    """A member of a share group, in records of types 10 (its metadata), 13 (its target assignment)
+    and 14 (its current assignment)."""
+
+    group: str = ""
+    member: str = ""
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ShareGroupMemberMetadataValue:
+    """A member of a share group and its subscription (key type 10)."""
+
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: list[str] = []
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ShareGroupMetadataValue:
+    """The epoch of a share group, and a hash of the topics that it subscribes to (key type 11)."""
+
+    epoch: int32 = 0
+    metadata_hash: int64 = 0
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ShareGroupTargetAssignmentMetadataValue:
+    """The epoch of the target assignment (key type 12), and when it was computed; 0: unknown."""
+
+    assignment_epoch: int32 = 0
+    assignment_timestamp: Annotated[int64, tag(0)] = 0
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ShareGroupTargetAssignmentMemberValue:
+    """The target assignment of a member of a share group (key type 13)."""
+
+    topic_partitions: list[TargetTopicPartitions] = []
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ShareGroupCurrentMemberAssignmentValue:
+    """The epoch, state and partitions of a member of a share group (key type 14)."""
+
+    member_epoch: int32 = 0
+    previous_member_epoch: int32 = 0
+    state: int8 = 0
+    assigned_partitions: list[TargetTopicPartitions] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class NamedTopicPartitions:
+    """Partitions of a topic, with its name at the time."""
+
+    topic_id: uuid = ZERO_UUID
+    topic_name: str = ""
+    partitions: list[int32] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class NamedTopic:
+    """A topic, with its name at the time."""
+
+    topic_id: uuid = ZERO_UUID
+    topic_name: str = ""
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ShareGroupStatePartitionMetadataValue:
+    """The partitions whose state as share partitions is being initialized, is initialized, or is
+    being deleted (key type 15)."""
+
+    initializing_topics: list[NamedTopicPartitions] = []
+    initialized_topics: list[NamedTopicPartitions] = []
+    deleting_topics: list[NamedTopic] = []
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 1))
+class ShareStateKey:
+    """A share partition, in records of types 0 (its whole state) and 1 (a change of it)."""
+
+    group: str = ""
+    topic_id: uuid = ZERO_UUID
+    partition: int32 = 0
+
+
+@struct
+class ShareStateBatch:
+    """The offsets from the first to the last one, in one delivery state."""
+
+    first_offset: int64 = 0
+    last_offset: int64 = 0
+    delivery_state: int8 = 0
+    delivery_count: int16 = 0
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ShareSnapshotValue:
+    """The whole state of a share partition (key type 0). `delivery_complete_count`: offsets from
+    the start on whose delivery is complete (KIP-1226)."""
+
+    snapshot_epoch: int32 = 0
+    state_epoch: int32 = 0
+    leader_epoch: int32 = 0
+    start_offset: int64 = 0
+    delivery_complete_count: Annotated[int32, tag(0)] = -1
+    create_timestamp: int64 = 0
+    write_timestamp: int64 = 0
+    state_batches: list[ShareStateBatch] = []
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class ShareUpdateValue:
+    """A change of a share partition since its last snapshot (key type 1)."""
+
+    snapshot_epoch: int32 = 0
+    leader_epoch: int32 = 0
+    start_offset: int64 = 0
+    delivery_complete_count: Annotated[int32, tag(0)] = -1
+    state_batches: list[ShareStateBatch] = []
     unknown_tags: UnknownTags = None
 
 

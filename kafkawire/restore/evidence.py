@@ -20,7 +20,9 @@ from kafkawire.manifest.columns import Entry
 from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.state import ManifestTopic
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__schedule_state"})
+INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__schedule_state", "__share_group_state"}
+)
 """Topics that clients may not write to; the log does not say of a topic that it is one."""
 
 

@@ -107,9 +107,9 @@ class Connection(Throttled[ConnectionHost]):
     """The state of one connection. `closed` once the socket is closed."""
 
     __slots__ = (
-        "answers", "applying_bytes", "client_host", "client_port", "exchanges", "fetching",
-        "file_spans", "flush_due", "frame_at", "held_bytes", "last_key", "listener", "more",
-        "opened_at", "pins", "redirects", "repeat", "repeat_candidate", "rights", "sampled",
+        "answers", "applying_bytes", "client_host", "client_port", "closing", "exchanges",
+        "fetching", "file_spans", "flush_due", "frame_at", "held_bytes", "last_key", "listener",
+        "more", "opened_at", "pins", "redirects", "repeat", "repeat_candidate", "rights", "sampled",
         "sampled_at", "sampled_key", "sampled_tick", "sending_since", "serving", "software",
         "unsent", "withheld",
     )  # fmt: skip
@@ -137,6 +137,8 @@ class Connection(Throttled[ConnectionHost]):
         self.redirects: Redirects | None = None
         self.opened_at = host.now()
         self.withheld: dict[int, float] = {}  # by node id: at most one for each broker
+        # Called when it is closed: at most one for each unanswered request, and one for sessions.
+        self.closing: dict[Callable[[], None], None] = {}
         self.frame_at = 0
         self.last_key = -1  # the API of the last request
         self.applying_bytes = 0  # of Produces queued on the log; 0: none is
@@ -479,6 +481,12 @@ class Connection(Throttled[ConnectionHost]):
         self.exchanges.clear()
         self._unpin()
         self._drop_kept()
+        for closing in tuple(self.closing):
+            try:
+                closing()
+            except Exception:
+                self.host.log_defect(self, "a session of the connection cannot be ended")
+        self.closing.clear()
 
 
 class MeasuredReads:

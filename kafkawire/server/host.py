@@ -24,7 +24,7 @@ from kafkawire.handlers.context import (
     ReconnectNeeded,
     RequestContext,
 )
-from kafkawire.handlers.exchange import Exchange, Pinned
+from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Pinned
 from kafkawire.handlers.failures import failed_response
 from kafkawire.handlers.slices import (
     MAX_ANSWER_BYTES,
@@ -253,8 +253,30 @@ class Host:
             withheld=connection.withheld,
             client_port=connection.client_port,
             software=connection.software,
+            connection=connection,
+            closing=connection.closing,
         )
-        parts: list[Buffer] | None
+        parts = await self._answer_of(connection, exchange, ctx, api, asked)
+        release: Callable[[], None] | None = ctx.release_held if ctx.releases else None
+        if ctx.held_bytes:
+            release = HeldAnswerMemory(connection, ctx.held_bytes, release)
+        if connection.closed or parts is None:
+            if release is not None:
+                release()
+            return
+        exchange.answer_parts(parts, release)
+        connection.note_served(exchange)
+        self.counts.took(api.key, self.now() - begun)
+
+    async def _answer_of(
+        self,
+        connection: Connection,
+        exchange: Exchange,
+        ctx: RequestContext,
+        api: Api,
+        asked: list[Any],
+    ) -> list[Buffer] | None:
+        """Return the encoded response; None if there is none."""
         try:
             handler = api.handler
             assert handler is not None, "imported when its messages were compiled"
@@ -267,23 +289,18 @@ class Host:
                 answer = [await meter_work(work, ctx.quotas, self.now)]
                 answer[0] = throttle(connection, ctx, api, answer[0])
             del work
-            parts = await encode_in_slices(self.broker.env.slices, answer, exchange.version)
+            return await encode_in_slices(self.broker.env.slices, answer, exchange.version)
         except ClientGone:
-            return
+            return None
         except ReconnectNeeded:
             connection.finish()
-            return
+            return None
         except (AnswerTooLarge, MalformedRequest) as wrong:
             large = f"the answer is over {MAX_ANSWER_BYTES} bytes"
             connection.abort(f"{api.name}: {str(wrong) or large}")
-            return
+            return None
         except Exception as failure:  # the outermost handler: no exception may escape
-            parts = await self._refusal(connection, exchange, ctx, api, asked, failure)
-        if connection.closed or parts is None:
-            return
-        exchange.answer_parts(parts)
-        connection.note_served(exchange)
-        self.counts.took(api.key, self.now() - begun)
+            return await self._refusal(connection, exchange, ctx, api, asked, failure)
 
     async def _refusal(
         self,

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from kafkawire.codec.configs.group_config import (
     GROUP_CONFIGS,
     ConsumerGroupSettings,
+    ShareGroupSettings,
     check_group,
     list_beyond,
 )
 from kafkawire.codec.configs.group_rows import bound_names, broker_name
+from kafkawire.codec.configs.offset_reset import OffsetReset, ResetKind, parse_offset_reset
 from kafkawire.codec.configs.parse import ConfigError
 from kafkawire.codec.configs.settings import BROKER_CONFIGS, BrokerConfig, text_of
 
@@ -36,15 +38,37 @@ group.consumer.min.heartbeat.interval.ms INT 5000 static
 group.consumer.min.session.timeout.ms INT 45000 static
 group.consumer.regex.refresh.interval.ms INT 600000 static
 group.consumer.session.timeout.ms INT 45000 static
+group.share.assignment.interval.ms INT 1000 dynamic
+group.share.assignors LIST simple static
+group.share.delivery.count.limit INT 5 static
+group.share.heartbeat.interval.ms INT 5000 static
+group.share.initialize.retry.interval.ms INT 30000 static
+group.share.max.assignment.interval.ms INT 15000 static
+group.share.max.delivery.count.limit INT 10 static
+group.share.max.heartbeat.interval.ms INT 15000 static
+group.share.max.partition.max.record.locks INT 4000 static
+group.share.max.record.lock.duration.ms INT 60000 static
+group.share.max.session.timeout.ms INT 60000 static
+group.share.max.share.sessions INT 2000 static
+group.share.max.size INT 200 static
+group.share.min.assignment.interval.ms INT 0 static
+group.share.min.delivery.count.limit INT 2 static
+group.share.min.heartbeat.interval.ms INT 5000 static
+group.share.min.partition.max.record.locks INT 100 static
+group.share.min.record.lock.duration.ms INT 15000 static
+group.share.min.session.timeout.ms INT 45000 static
+group.share.partition.max.record.locks INT 2000 static
+group.share.record.lock.duration.ms INT 30000 static
+group.share.session.timeout.ms INT 45000 static
 """
-"""GroupCoordinatorConfig of Kafka 4.4."""
+"""GroupCoordinatorConfig and ShareGroupConfig of Kafka 4.4."""
 
 
 def test_broker_settings_are_kafkas() -> None:
     ours = [
         [row.name, row.type.name, text_of(row.default), "dynamic" if row.dynamic else "static"]
         for row in BROKER_CONFIGS.values()
-        if row.name.startswith("group.consumer.")
+        if row.name.startswith(("group.consumer.", "group.share."))
     ]
     assert sorted(ours, key=str) == [
         line.split() for line in KAFKA_BROKER_CONFIGS.split("\n")[1:-1]
@@ -52,8 +76,25 @@ def test_broker_settings_are_kafkas() -> None:
 
 
 def test_groups_have_the_settings_of_kafka_whose_defaults_are_the_brokers() -> None:
-    assert list(GROUP_CONFIGS) == [SESSION, HEARTBEAT, ASSIGNMENT]
+    assert list(GROUP_CONFIGS) == [
+        *(SESSION, HEARTBEAT, ASSIGNMENT),
+        "share.session.timeout.ms",
+        "share.heartbeat.interval.ms",
+        "share.assignment.interval.ms",
+        "share.record.lock.duration.ms",
+        "share.delivery.count.limit",
+        "share.partition.max.record.locks",
+        "share.auto.offset.reset",
+        "share.isolation.level",
+        "share.renew.acknowledge.enable",
+        "share.retry.delay.ms",
+        "share.retry.delay.max.ms",
+        "errors.deadletterqueue.topic.name",
+        "errors.deadletterqueue.copy.record.enable",
+    ]
     for name, row in GROUP_CONFIGS.items():
+        if not row.broker_name:
+            continue
         assert row.default == BROKER_CONFIGS[broker_name(name)].default
         assert all(bound in BROKER_CONFIGS for bound in bound_names(name))
 
@@ -74,6 +115,13 @@ def test_groups_have_the_settings_of_kafka_whose_defaults_are_the_brokers() -> N
             "must be less than group.consumer.session.timeout.ms, which is 5000",
         ),
         ({"group.consumer.assignors": ""}, "must name an assignor"),
+        ({"group.share.assignors": ""}, "must name an assignor"),
+        ({"group.share.max.size": "1001"}, "from 1 to 1000"),
+        ({"group.share.max.share.sessions": "199"}, "must not be above"),
+        ({"group.share.delivery.count.limit": "11"}, "from 2 to 10"),
+        ({"group.share.min.record.lock.duration.ms": "30001"}, "from 1000 to 30000"),
+        ({"group.share.max.partition.max.record.locks": "1999"}, "from 2000 to 10000"),
+        ({"group.share.record.lock.duration.ms": "60001"}, "must not be above"),
         ({"group.consumer.assignors": "sticky"}, "a list of uniform and range"),
         ({"group.consumer.regex.refresh.interval.ms": "9999"}, "from 10000"),
     ],
@@ -139,3 +187,66 @@ def test_the_session_is_longer_than_the_interval_of_heartbeats() -> None:
         with pytest.raises(ConfigError, match="must be greater than consumer"):
             check_group(own, config.number)
     check_group({ASSIGNMENT: "3"}, config.number)
+
+
+def test_a_share_group_has_its_own_settings_or_those_of_the_broker() -> None:
+    own = {
+        "share.session.timeout.ms": "50000",
+        "share.record.lock.duration.ms": "1000",  # below the broker's bound: clamped
+        "share.auto.offset.reset": "by_duration:PT1H",
+        "share.isolation.level": "read_committed",
+        "share.renew.acknowledge.enable": "FALSE",
+        "errors.deadletterqueue.topic.name": "dlq.x",
+        "errors.deadletterqueue.copy.record.enable": "true",
+        "share.retry.delay.ms": "1500",
+        "share.retry.delay.max.ms": "60000",
+    }
+    config = BrokerConfig({"group.share.delivery.count.limit": "7"}, groups={"own": own})
+    assert config.share_group_settings("other") == ShareGroupSettings(
+        45_000, 5_000, 1_000, 30_000, 7, 2_000
+    )
+    reset = OffsetReset(ResetKind.BY_DURATION, 3_600_000)
+    assert config.share_group_settings("own") == ShareGroupSettings(
+        50_000, 5_000, 1_000, 15_000, 7, 2_000, reset, True, False, "dlq.x", True, 1_500, 60_000
+    )
+    assert list_beyond(own, config.number) == [("share.record.lock.duration.ms", 15_000)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "why"),
+    [
+        ({"share.auto.offset.reset": "none"}, "must be latest, earliest, or by_duration:"),
+        ({"share.auto.offset.reset": "by_duration:-PT1H"}, "must be latest"),
+        ({"share.isolation.level": "serializable"}, "must be read_committed or read_uncommitted"),
+        ({"share.delivery.count.limit": "1"}, "from 2"),
+        ({"share.record.lock.duration.ms": "14999"}, "in the range 15000 to 60000"),
+        ({"errors.deadletterqueue.topic.name": "__x"}, "must not begin with two underscores"),
+    ],
+)
+def test_settings_that_a_share_group_cannot_have(texts: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        check_group(texts, BrokerConfig().number)
+
+
+def test_the_session_of_a_share_group_is_longer_than_its_heartbeat_interval() -> None:
+    config = BrokerConfig(
+        {"group.share.min.session.timeout.ms": "100", "group.share.session.timeout.ms": "5001"}
+    )
+    check_group({"share.session.timeout.ms": "5001"}, config.number)
+    with pytest.raises(ConfigError, match=r"must be greater than share\.heartbeat\.interval\.ms"):
+        check_group({"share.session.timeout.ms": "5000"}, config.number)
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [("P1D", 86_400_000), ("PT0.25S", 250), ("pt1h2m3s", 3_723_000), ("PT0S", 0), ("P2DT3H", None)],
+)
+def test_durations_are_those_of_iso_8601(text: str, duration_ms: int | None) -> None:
+    found = parse_offset_reset(f"by_duration:{text}").duration_ms
+    assert found == (183_600_000 if duration_ms is None else duration_ms)
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "P1Y", "1H", "PT1D", "P-1D", "PT1H ", "P1DT"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_offset_reset(f"by_duration:{text}")

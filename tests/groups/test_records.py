@@ -162,7 +162,6 @@ def test_all_value_versions_are_read(version: int) -> None:
 
 
 def test_unknown_record_types_are_ignored() -> None:
-    assert decode_record(b"\0\x0a\0\1g\0\1m", b"\0\0whatever") is None  # of a share group
     assert decode_record(b"\0\x11\0\1g", b"\0\0whatever") is None  # of a streams group
     for key, value in [
         (None, b""),

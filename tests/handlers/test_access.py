@@ -27,6 +27,8 @@ ADMIN = "127.0.0.2"
 TOKENS = {38, 41}
 """APIs of delegation tokens, for clients that have logged in: see
 tests/server/test_delegation_tokens.py."""
+SHARES = {78, 79}
+"""APIs that fetch for share groups: see tests/handlers/test_share_fetch.py."""
 HIDING = {16, 66}
 """APIs that leave out what one may not see, without an error."""
 

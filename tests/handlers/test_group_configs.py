@@ -42,6 +42,19 @@ async def test_group_that_does_not_exist_has_the_settings_of_the_broker() -> Non
         SESSION: ("46000", 4, 3),
         HEARTBEAT: ("5000", 5, 3),
         ASSIGNMENT: ("1000", 5, 3),
+        "share.session.timeout.ms": ("45000", 5, 3),
+        "share.heartbeat.interval.ms": ("5000", 5, 3),
+        "share.assignment.interval.ms": ("1000", 5, 3),
+        "share.record.lock.duration.ms": ("30000", 5, 3),
+        "share.delivery.count.limit": ("5", 5, 3),
+        "share.partition.max.record.locks": ("2000", 5, 3),
+        "share.auto.offset.reset": ("latest", 5, 2),
+        "share.isolation.level": ("read_uncommitted", 5, 2),
+        "share.renew.acknowledge.enable": ("true", 5, 1),
+        "share.retry.delay.ms": ("0", 5, 3),
+        "share.retry.delay.max.ms": ("300000", 5, 3),
+        "errors.deadletterqueue.topic.name": ("", 5, 2),
+        "errors.deadletterqueue.copy.record.enable": ("false", 5, 1),
     }
     synonyms = [(each.name, each.value, each.source) for each in result.configs[0].synonyms]
     assert synonyms == [

@@ -207,10 +207,9 @@ async def test_auto_create_of_internal_topics() -> None:
     broker = FakeBroker(**sizes)
     names = ("__consumer_offsets", "__transaction_state", "__share_group_state")
     topics = by_name((await call(broker, MetadataRequest(topics=asked(*names)), 12)).topics)
-    assert [len(topics[name].partitions) for name in names] == [7, 3, 0]
-    assert topics[names[2]].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    for name in names[:2]:
-        assert broker.topic(name).configs["cleanup.policy"] == "compact"
+    assert [len(topics[name].partitions) for name in names] == [7, 3, 50]
+    policies = [broker.topic(name).configs["cleanup.policy"] for name in names]
+    assert policies == ["compact", "compact", "delete"]
 
 
 async def test_failed_auto_create_is_reported() -> None:

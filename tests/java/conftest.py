@@ -48,6 +48,8 @@ CLASSES = {
     "ConfigCommand": "kafka.admin.ConfigCommand",
     "ConsoleConsumer": TOOLS + "consumer.ConsoleConsumer",
     "ConsumerGroupCommand": TOOLS + "consumer.group.ConsumerGroupCommand",
+    "ShareGroupCommand": TOOLS + "consumer.group.ShareGroupCommand",
+    "ConsoleShareConsumer": TOOLS + "consumer.ConsoleShareConsumer",
 }
 OPTIONS_FIRST = ("MetadataQuorumCommand", "TransactionsCommand")
 """Tools whose options come before their subcommands."""

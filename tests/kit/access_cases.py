@@ -27,6 +27,11 @@ from kafkawire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from kafkawire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from kafkawire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -43,6 +48,10 @@ from kafkawire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from kafkawire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.describe_acls import DescribeAclsRequest
 from kafkawire.messages.describe_client_quotas import DescribeClientQuotasRequest, EntityData
@@ -51,6 +60,11 @@ from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkawire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kafkawire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from kafkawire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
 from kafkawire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafkawire.messages.describe_topic_partitions import TopicRequest as NamedTopic
 from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
@@ -101,6 +115,12 @@ from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.messages.share_acknowledge import ShareAcknowledgeRequest
+from kafkawire.messages.share_fetch import FetchPartition as ShareFetchPartition
+from kafkawire.messages.share_fetch import FetchTopic as ShareFetchTopic
+from kafkawire.messages.share_fetch import ShareFetchRequest
+from kafkawire.messages.share_group_describe import ShareGroupDescribeRequest
+from kafkawire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kafkawire.messages.sync_group import SyncGroupRequest
 from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -122,6 +142,15 @@ from kafkawire.security.acls.model import (
     Permission,
     ResourceKind,
 )
+from kafkawire.share.persister import SharePartitionKey
+from kafkawire.share.state.machine import (
+    DeleteState,
+    InitializeState,
+    ReadState,
+    ReadSummary,
+    WriteState,
+)
+from kafkawire.share.state.wire import format_message
 
 TOPIC_CODE, GROUP_CODE, CLUSTER_CODE, TRANSACTION_CODE = 29, 30, 31, 53
 RECENT_MS = int(time.time() * 1000) - 3_600_000
@@ -249,6 +278,11 @@ def alter_config(kind: int, name: str, setting: str, value: str) -> Any:
     return IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, [row])], True)
 
 
+def share_state(kind: type[Any], *fields: Any) -> Callable[[bytes], Any]:
+    """A request about the state of partition 0 of "t" for group "g"; `fields`: of its key."""
+    return lambda topic_id: format_message([kind(SharePartitionKey("g", topic_id, 0), *fields)])
+
+
 def _verify() -> AddPartitionsToTxnRequest:
     topics = [AddPartitionsToTxnTopic("t", [0])]
     return AddPartitionsToTxnRequest([AddPartitionsToTxnTransaction("x", 7, 0, True, topics)])
@@ -302,6 +336,48 @@ CASES = (
         68, 1, GROUP_CODE, ((O.READ, G), (O.DESCRIBE, T)),
         # It leaves: a member would have the topic, which the next case has no right to describe.
         lambda _: ConsumerGroupHeartbeatRequest("g", "m", -1, subscribed_topic_names=["t"]),
+    ),
+    Case(83, 0, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(InitializeState, 1, 0)),
+    Case(84, 0, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(ReadState, 0)),
+    Case(85, 1, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(WriteState, 1, 0, 0, 0, ())),
+    Case(86, 0, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(DeleteState)),
+    Case(87, 1, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(ReadSummary)),
+    Case(
+        76, 1, GROUP_CODE, ((O.READ, G), (O.DESCRIBE, T)),
+        lambda _: ShareGroupHeartbeatRequest("g", "m", subscribed_topic_names=["t"]),
+    ),
+    Case(
+        78, 2, GROUP_CODE, ((O.READ, G), (O.READ, T)),
+        lambda topic_id: ShareFetchRequest(
+            "g", "m", max_records=1, topics=[ShareFetchTopic(topic_id, [ShareFetchPartition(0)])]
+        ),
+    ),
+    Case(79, 2, GROUP_CODE, ((O.READ, G),), lambda _: ShareAcknowledgeRequest("g", "m", 1)),
+    Case(77, 1, GROUP_CODE, ((O.DESCRIBE, G),), lambda _: ShareGroupDescribeRequest(["g"])),
+    Case(
+        90, 1, GROUP_CODE, ((O.DESCRIBE, G), (O.DESCRIBE, T)),
+        lambda _: DescribeShareGroupOffsetsRequest(
+            [
+                DescribeShareGroupOffsetsRequestGroup(
+                    "g", [DescribeShareGroupOffsetsRequestTopic("t", [0])]
+                )
+            ]
+        ),
+    ),
+    Case(
+        91, 0, GROUP_CODE, ((O.READ, G), (O.READ, T)),
+        lambda _: AlterShareGroupOffsetsRequest(
+            "g",
+            [
+                AlterShareGroupOffsetsRequestTopic(
+                    "t", [AlterShareGroupOffsetsRequestPartition(0, 0)]
+                )
+            ],
+        ),
+    ),
+    Case(
+        92, 0, GROUP_CODE, ((O.DELETE, G),),  # there is no such group
+        lambda _: DeleteShareGroupOffsetsRequest("g", [DeleteShareGroupOffsetsRequestTopic("t")]),
     ),
     Case(69, 1, GROUP_CODE, ((O.DESCRIBE, G),), lambda _: ConsumerGroupDescribeRequest(["g"])),
     Case(

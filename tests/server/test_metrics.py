@@ -30,6 +30,7 @@ from kafkawire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kafkawire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kafkawire.metric_counters import SECONDS, Histogram
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.server import http_pages as page
@@ -156,6 +157,8 @@ async def test_group_lag_metric(tmp_path: Path) -> None:
         )
         answer = await client.call(commit, 7)
         assert answer.topics[0].partitions[0].error_code == 0
+        joined = await client.call(ShareGroupHeartbeatRequest("s", "m", 0, None, ["read"]), 1)
+        assert joined.error_code == 0
         samples = await scrape(port)
         await client.close()
     labels = {"group": "readers", "topic": "read", "partition": "0"}
@@ -163,6 +166,8 @@ async def test_group_lag_metric(tmp_path: Path) -> None:
     assert of(samples, "kafkawire_group_lag_records", group="readers") == 3
     assert of(samples, "kafkawire_groups_lag_records") == 3
     assert of(samples, "kafkawire_groups", type="classic", state="Empty") == 1
+    assert of(samples, "kafkawire_groups", type="share", state="Stable") == 1
+    assert of(samples, "kafkawire_group_members", type="share") == 1
 
 
 async def test_number_of_series_does_not_grow_with_partitions(
@@ -322,6 +327,7 @@ async def families_of(data: Path, tier: Path) -> list[tuple[str, str, str]]:
         await server.broker.groups.open()
         await server.broker.transactions.open()
         await client.call(GetTelemetrySubscriptionsRequest(), 0)
+        await server.broker.load_shares()
         _, body = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
         await client.close()
     return [

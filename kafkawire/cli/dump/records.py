@@ -1,4 +1,5 @@
-"""Records of a dumped batch as dictionaries: plain ones, control records, `__transaction_state`.
+"""Records of a dumped batch as dictionaries: plain ones, control records, `__transaction_state`,
+`__share_group_state`.
 
 Called by kafkawire.cli.dump.journal and kafkawire.cli.dump.segment.
 """
@@ -11,10 +12,14 @@ from typing import Any
 from kafkawire.codec.batches import CONTROL, Record, header_bytes, iter_batches, records
 from kafkawire.codec.control import ABORT, COMMIT, EMPTY, read_marker
 from kafkawire.codec.errors import KafkaError
-from kafkawire.codec.types import DecodeError
+from kafkawire.codec.types import DecodeError, uuid_text
+from kafkawire.share.state.records import StateSnapshot, StateUpdate, StoredShareState
+from kafkawire.share.state.records import decode_record as decode_share_state
+from kafkawire.share.states import RecordState
 from kafkawire.transactions.machine.records import TransactionRecord, decode_record
 
-STATE_TOPIC = "__transaction_state"
+STATE_TOPIC, SHARE_STATE_TOPIC = "__transaction_state", "__share_group_state"
+STATES = {state.value: state.name.lower() for state in RecordState}
 MARKERS = {ABORT: "abort", COMMIT: "commit"}
 
 
@@ -34,7 +39,7 @@ def records_of(batches: memoryview, topic: str | None) -> Iterator[dict[str, Any
                     }
                 continue
             for record in records(batches, position):
-                yield _transaction(record) if topic == STATE_TOPIC else _plain(record)
+                yield _DECODED.get(topic or "", _plain)(record)
     except KafkaError as failure:
         yield {"damaged": str(failure)}
 
@@ -83,6 +88,43 @@ def _state(found: TransactionRecord) -> dict[str, Any]:
     }
 
 
+def _share_state(record: Record) -> dict[str, Any]:
+    """A record of `__share_group_state` decoded, or as bytes if that is not possible."""
+    try:
+        found = decode_share_state(record.key, record.value)
+    except DecodeError as failure:
+        return {**_plain(record), "damaged": str(failure)}
+    if found is None:
+        return _plain(record)
+    line: dict[str, Any] = {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "group": found.key.group_id,
+        "topic_id": uuid_text(found.key.topic_id),
+        "partition": found.key.partition,
+    }
+    state: StateUpdate | StoredShareState
+    if isinstance(found, StateSnapshot):
+        if found.state is None:
+            return {**line, "kind": "deleted"}
+        state = found.state
+        line |= {"kind": "snapshot", "state_epoch": state.state_epoch}
+    else:
+        state = found
+        line["kind"] = "update"
+    return {
+        **line,
+        "snapshot_epoch": state.snapshot_epoch,
+        "leader_epoch": state.leader_epoch,
+        "start_offset": state.start_offset,
+        "delivery_complete_count": state.delivery_complete_count,
+        "batches": [
+            f"{first}-{last} {STATES.get(kind, kind)} {deliveries}"
+            for first, last, kind, deliveries in state.batches
+        ],
+    }
+
+
 def bytes_text(data: bytes | None) -> str | None:
     """Return bytes as text if they are UTF-8, else in hexadecimal."""
     if data is None:
@@ -91,3 +133,6 @@ def bytes_text(data: bytes | None) -> str | None:
         return data.decode()
     except UnicodeDecodeError:
         return "0x" + data.hex()
+
+
+_DECODED = {STATE_TOPIC: _transaction, SHARE_STATE_TOPIC: _share_state}

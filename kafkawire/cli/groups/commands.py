@@ -17,7 +17,7 @@ from kafkawire.cli.shared.partitions import partitions_text
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
-from kafkawire.client.groups import CONSUMER, describe_group
+from kafkawire.client.groups import CONSUMER, SHARE, GroupDescription, describe_group
 from kafkawire.client.groups import list_groups as groups_of
 from kafkawire.client.offsets import (
     LATEST,
@@ -26,6 +26,7 @@ from kafkawire.client.offsets import (
     leaders,
     list_offsets,
 )
+from kafkawire.client.share_groups import fetch_share_offsets
 from kafkawire.plural import count
 
 STATES = (
@@ -39,6 +40,12 @@ CONSUMER_MEMBERS = (
     "instance", "member",
 )  # fmt: skip
 """Of a group of KIP-848: `target` are the partitions that a member is to have."""
+SHARE_MEMBERS = ("client", "epoch", TableColumn("assigned", keep=True), "host", "member")
+"""Of a share group: several members may have the same partition."""
+COLUMNS: dict[str, tuple[TableColumn | str, ...]] = {
+    CONSUMER: CONSUMER_MEMBERS,
+    SHARE: SHARE_MEMBERS,
+}
 OFFSETS = ("topic", "partition", "lag", "committed", "log_end", "member", "metadata")
 
 
@@ -100,10 +107,9 @@ def describe_groups(
             return
         for group in groups:
             title = f"{group['group']}: {group['state']}, {count(len(group['members']), 'member')}"
-            columns: tuple[TableColumn | str, ...] = MEMBERS
-            if group["type"] == CONSUMER:
-                columns = CONSUMER_MEMBERS
-                title += f", consumer group in epoch {group['epoch']}"
+            columns = COLUMNS.get(group["type"], MEMBERS)
+            if group["type"] in COLUMNS:
+                title += f", {group['type']} group in epoch {group['epoch']}"
                 if group["assignment_epoch"] != group["epoch"]:
                     title += f", assignment of epoch {group['assignment_epoch']}"
             print_table(group["members"], columns, title, wide)
@@ -113,7 +119,6 @@ def describe_groups(
 
 def _describe(cluster: Cluster, name: str) -> dict[str, Any]:
     found = describe_group(cluster, name)
-    owner = {place: member.member for member in found.members for place in member.assigned}
     members = [
         {
             "member": member.member,
@@ -134,14 +139,25 @@ def _describe(cluster: Cluster, name: str) -> dict[str, Any]:
         "epoch": found.epoch,
         "assignment_epoch": found.assignment_epoch,
         "members": members,
-        "offsets": _offsets(cluster, name, owner),
+        "offsets": _offsets(cluster, found),
     }
 
 
-def _offsets(cluster: Cluster, name: str, owner: dict[Partition, str]) -> list[dict[str, Any]]:
-    """Return one row per partition that is committed or assigned; lag is None if it is not
-    known."""
-    offsets = fetch_committed_offsets(cluster, name)
+def _offsets(cluster: Cluster, group: GroupDescription) -> list[dict[str, Any]]:
+    """Return one row per partition that is committed or assigned; lag is None if it is not known.
+    What a share group has committed is the first record that it has not finished; it counts those
+    after it that it has."""
+    owner: dict[Partition, str | None] = {
+        place: member.member for member in group.members for place in member.assigned
+    }
+    offsets: dict[Partition, tuple[int | None, str | None]] = {}
+    lags: dict[Partition, int | None] = {}
+    if group.kind == SHARE:
+        owner = dict.fromkeys(owner, None)
+        for place, known in fetch_share_offsets(cluster, group.group, group.coordinator).items():
+            offsets[place], lags[place] = (known.start, None), known.lag
+    else:
+        offsets |= fetch_committed_offsets(cluster, group.group)
     partitions = sorted(set(offsets) | set(owner))
     latest: dict[Partition, int] = {}
     for topic in {topic for topic, _ in partitions}:
@@ -155,13 +171,14 @@ def _offsets(cluster: Cluster, name: str, owner: dict[Partition, str]) -> list[d
     for partition in partitions:
         at, metadata = offsets.get(partition, (None, None))
         end = latest.get(partition)
+        lag = None if at is None or end is None else max(0, end - at)
         rows.append(
             {
                 "topic": partition[0],
                 "partition": partition[1],
                 "committed": at,
                 "log_end": end,
-                "lag": None if at is None or end is None else max(0, end - at),
+                "lag": lag if lags.get(partition) is None else lags[partition],
                 "metadata": metadata or None,
                 "member": owner.get(partition),
             }

@@ -26,7 +26,7 @@ from kafkawire.cli.shared.times import parse_time
 from kafkawire.cli.shared.units import parse_duration
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
-from kafkawire.client.groups import describe_group
+from kafkawire.client.groups import SHARE, GroupDescription, describe_group
 from kafkawire.client.offsets import (
     EARLIEST,
     LATEST,
@@ -36,6 +36,7 @@ from kafkawire.client.offsets import (
     leaders,
     list_offsets,
 )
+from kafkawire.client.share_groups import alter_share_offsets, fetch_share_offsets
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.plural import count
 
@@ -269,7 +270,8 @@ def reset_offsets(
 ) -> None:
     """Reset the committed offsets of a group without active members.
 
-    Without --execute the new offsets are only shown, as in Kafka's own tool.
+    Of a share group, where it continues to read. Without --execute the new offsets are only shown,
+    as in Kafka's own tool.
 
     Examples:
       kafkawire groups reset-offsets kitchen --topic orders --to-earliest
@@ -299,15 +301,17 @@ def reset_offsets(
         fail(error, 2)
 
     with connect_cluster(server) as cluster:
-        active = active_sentence(cluster, group, "stop them before its offsets are reset")
+        found = find_group(cluster, group)
+        active = active_sentence(found, "stop them before its offsets are reset")
         if active and execute:
             raise ClientError(active)
-        current = {place: at for place, (at, _) in fetch_committed_offsets(cluster, group).items()}
+        shared = found is not None and found.kind == SHARE
+        current = _current(cluster, group, shared)
         partitions = list(current) if all_topics else list(saved or select(cluster, chosen))
         plan = make_plan(cluster, partitions, current, target, saved)
         if output is not None:
             write_plan(output, plan)
-        errors = commit_all(cluster, group, plan) if execute else {}
+        errors = commit_all(cluster, group, plan, shared) if execute else {}
         rows = _plan_rows(plan, current, errors)
         title = f"{group}, reset" if execute else f"{group}, dry run (use --execute to commit)"
         if active:
@@ -331,27 +335,41 @@ def _plan_rows(
     ]
 
 
-def active_sentence(cluster: Cluster, group: str, advice: str) -> str:
-    """Return in one sentence that the group has members, which ends with the advice; empty if it
-    has none, or does not exist yet: a commit creates it."""
+def _current(cluster: Cluster, group: str, shared: bool) -> dict[Partition, int]:
+    """Return the committed offsets of a group, or where a share group continues."""
+    if shared:
+        offsets = fetch_share_offsets(cluster, group).items()
+        return {place: row.start for place, row in offsets if row.start is not None}
+    return {place: at for place, (at, _) in fetch_committed_offsets(cluster, group).items()}
+
+
+def find_group(cluster: Cluster, group: str) -> GroupDescription | None:
+    """Return state and members of a group; None if it does not exist yet: a commit creates it."""
     try:
-        found = describe_group(cluster, group)
+        return describe_group(cluster, group)
     except BrokerError as error:
         if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return ""
+            return None
         raise
-    if found.state in INACTIVE and not found.members:
+
+
+def active_sentence(found: GroupDescription | None, advice: str) -> str:
+    """Return in one sentence that the group has members, which ends with the advice; empty if it
+    has none."""
+    if found is None or (found.state in INACTIVE and not found.members):
         return ""
     clients = ", ".join(sorted({member.client for member in found.members})[:MAX_NAMED])
     named = f" ({clients})" if clients else ""
     return (
-        f"group {group} is active: it is {found.state} with "
+        f"group {found.group} is active: it is {found.state} with "
         f"{count(len(found.members), 'member')}{named}; {advice}"
     )
 
 
-def commit_all(cluster: Cluster, group: str, plan: dict[Partition, int]) -> dict[Partition, str]:
+def commit_all(
+    cluster: Cluster, group: str, plan: dict[Partition, int], shared: bool = False
+) -> dict[Partition, str]:
     """Commit offsets without joining the group; return error texts by partition."""
-    codes = commit(cluster, group, plan)
+    codes = (alter_share_offsets if shared else commit)(cluster, group, plan)
     texts = {place: error_text(code) for place, code in codes.items()}
     return {place: text for place, text in texts.items() if text is not None}

@@ -18,6 +18,7 @@ from kafkawire.cli.shared.partitions import partition_text, partitions_text
 from kafkawire.cli.shared.units import ago, duration_ms, parse_duration
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
+from kafkawire.client.groups import SHARE
 from kafkawire.client.lag import GroupLag, LagTotals, PartitionLag, lag_of
 from kafkawire.client.offsets import Partition
 from kafkawire.client.transaction_admin import list_transactions, producers
@@ -61,6 +62,11 @@ class Observation:
     transactional_ids: Mapping[int, str] = field(default_factory=dict)
 
     @property
+    def shared(self) -> bool:
+        """Return whether it is a share group."""
+        return self.group.description.kind == SHARE
+
+    @property
     def totals(self) -> LagTotals:
         return self.group.totals()
 
@@ -76,7 +82,8 @@ class Cause(NamedTuple):
 
 def causes(seen: Observation) -> list[Cause]:
     """Return the findings, those that stop the group first."""
-    found = [cause for rule in RULES for cause in rule(seen)]
+    rules = SHARE_RULES if seen.shared else RULES
+    found = [cause for rule in rules for cause in rule(seen)]
     found.sort(key=lambda cause: not cause.stuck)
     if not any(cause.stuck for cause in found):
         found.insert(0, Cause("healthy", False, _nothing_stops(seen), []))
@@ -213,6 +220,30 @@ def _find_unowned_partitions(seen: Observation) -> Iterator[Cause]:
         )
 
 
+def _find_unread_shares(seen: Observation) -> Iterator[Cause]:
+    """Partitions of a share group with members that no member has, or none has read yet."""
+    if not seen.group.description.members:
+        return
+    unowned = [row for row in seen.group.partitions if row.owner is None]
+    if unowned:
+        yield Cause(
+            "not-assigned",
+            False,
+            f"{_partitions(unowned)} {_has(unowned)} no member: no member subscribes to the topic, "
+            "or its state is not initialized yet, which is requested again every 30 s.",
+            [row.partition for row in unowned],
+        )
+    unread = [row for row in seen.group.partitions if row.owner and row.committed is None]
+    if unread:
+        yield Cause(
+            "never-read",
+            False,
+            f"{_partitions(unread)} {_has(unread)} not been read yet: the group begins where its "
+            "share.auto.offset.reset says.",
+            [row.partition for row in unread],
+        )
+
+
 def _idle_members(seen: Observation) -> Iterator[Cause]:
     members = seen.group.description.members
     if seen.group.description.state != STABLE:
@@ -278,10 +309,11 @@ def _open_transactions(seen: Observation) -> Iterator[Cause]:
             by += f", last active {ago(opened.last_timestamp_ms, seen.now_ms)}"
         waiting = (row.log_end or 0) - (row.stable or 0)
         at = row.committed if row.committed is not None else row.log_start
+        level = "share.isolation.level" if seen.shared else "isolation.level"
         yield Cause(
             "open-transaction",
-            at is not None and row.stable is not None and at >= row.stable,
-            f"Readers of committed records (isolation.level=read_committed) stop at offset "
+            not seen.shared and at is not None and row.stable is not None and at >= row.stable,
+            f"Readers of committed records ({level}=read_committed) stop at offset "
             f"{row.stable} of {partition_text(row.partition)}, {count(waiting, 'offset')} before "
             f"the end, because of {by}. See: kafkawire transactions hanging.",
             [row.partition],
@@ -346,22 +378,30 @@ def _progress(seen: Observation) -> Iterator[Cause]:
         return
     old = {row.partition: row for row in seen.before.partitions}
     rows = [row for row in seen.group.partitions if row.partition in old]
-    read = sum(_subtract(row.committed, old[row.partition].committed) for row in rows)
+    read = sum(_subtract(_read_up_to(row), _read_up_to(old[row.partition])) for row in rows)
     arrived = sum(_subtract(row.log_end, old[row.partition].log_end) for row in rows)
     lag, before = seen.totals.lag, seen.before.totals().lag
     over = duration_ms(1000 * seen.seconds)
+    what, done = ("record", "acknowledged") if seen.shared else ("offset", "committed")
     if lag > before:
         yield Cause(
             "lag-grows",
             False,
             f"The lag grew from {before:,} to {lag:,} in {over}: {arrived / seen.seconds:,.0f} "
-            f"records/s arrived, {read / seen.seconds:,.0f} records/s were committed.",
+            f"records/s arrived, {read / seen.seconds:,.0f} records/s were {done}.",
             [],
         )
     elif lag and not read:
         yield Cause(
-            "no-progress", False, f"No offset was committed in {over}, with a lag of {lag:,}.", []
+            "no-progress", False, f"No {what} was {done} in {over}, with a lag of {lag:,}.", []
         )
+
+
+def _read_up_to(row: PartitionLag) -> int | None:
+    """Return the committed offset; of a share group, one that counts finished records after it."""
+    if row.left is not None and row.log_end is not None:
+        return row.log_end - row.left
+    return row.committed
 
 
 def _subtract(now: int | None, before: int | None) -> int:
@@ -396,6 +436,14 @@ RULES: tuple[Callable[[Observation], Iterator[Cause]], ...] = (
     _progress,
     _idle_members,
 )
+SHARE_RULES = (
+    _empty,
+    _unreadable,
+    _find_unread_shares,
+    _open_transactions,
+    _progress,
+    _idle_members,
+)
 
 
 COLUMNS = 80
@@ -419,7 +467,8 @@ def why(
     """Explain why a consumer group makes no progress.
 
     Checks members, rebalances, owners of partitions, committed offsets against the log, open
-    transactions, times of commits, and whether the lag grows. Exit code 0 whatever it finds.
+    transactions, times of commits, and whether the lag grows; of a share group members, partitions
+    without one, open transactions, and the lag. Exit code 0 whatever it finds.
 
     Examples:
 

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.groups.reset_offsets import active_sentence, commit_all
+from kafkawire.cli.groups.reset_offsets import active_sentence, commit_all, find_group
 from kafkawire.cli.records.filters import Filter, filters_of
 from kafkawire.cli.records.text import FORMAT_HELP, RecordError, as_json, format_of
 from kafkawire.cli.shared.options import OptionError
@@ -306,7 +306,7 @@ def consume(
 def _check_inactive(cluster: Cluster, group: str) -> None:
     """Raise ClientError if positions could not be committed at the end: the group has members."""
     advice = "stop them, or read without --group"
-    active = call_coordinator(lambda: active_sentence(cluster, group, advice))
+    active = active_sentence(call_coordinator(lambda: find_group(cluster, group)), advice)
     if active:
         raise ClientError(active)
 

@@ -17,11 +17,36 @@ from kafkawire.codec.configs.group_rows import (
     bound_names,
     broker_name,
 )
+from kafkawire.codec.configs.offset_reset import OffsetReset, ResetKind, parse_offset_reset
 from kafkawire.codec.configs.parse import ConfigError, validate, whole_number
 from kafkawire.codec.configs.row import Config, Value
+from kafkawire.codec.configs.share_rows import (
+    AUTO_OFFSET_RESET,
+    DEAD_LETTER_COPY,
+    DEAD_LETTER_TOPIC,
+    DEFAULT_RETRY_DELAY_MAX_MS,
+    DELIVERY_COUNT_LIMIT,
+    ISOLATION_LEVEL,
+    MAX_RECORD_LOCKS,
+    READ_COMMITTED,
+    RECORD_LOCK_DURATION,
+    RENEW_ENABLE,
+    RETRY_DELAY,
+    RETRY_DELAY_MAX,
+    SHARE_ASSIGNMENT_INTERVAL,
+    SHARE_GROUP_ROWS,
+    SHARE_HEARTBEAT_INTERVAL,
+    SHARE_SESSION_TIMEOUT,
+)
 
-GROUP_CONFIGS: dict[str, Config] = {row.name: row for row in GROUP_ROWS}
+GROUP_CONFIGS: dict[str, Config] = {row.name: row for row in (*GROUP_ROWS, *SHARE_GROUP_ROWS)}
 """Settings of groups by name."""
+_BOUNDED = [row.name for row in GROUP_CONFIGS.values() if row.broker_name]
+_TIMEOUTS = (
+    (SESSION_TIMEOUT, HEARTBEAT_INTERVAL),
+    (SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL),
+)
+_LATEST = OffsetReset(ResetKind.LATEST)
 
 
 class ConsumerGroupSettings(NamedTuple):
@@ -30,6 +55,25 @@ class ConsumerGroupSettings(NamedTuple):
     session_timeout_ms: int
     heartbeat_interval_ms: int
     assignment_interval_ms: int
+
+
+class ShareGroupSettings(NamedTuple):
+    """The effective settings of one share group, in ms. `dead_letter_topic`: empty: it has none;
+    `retry_delay_ms`: 0: a released record is available at once."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+    record_lock_duration_ms: int
+    delivery_count_limit: int
+    max_record_locks: int
+    offset_reset: OffsetReset = _LATEST
+    read_committed: bool = False
+    renew_enabled: bool = True
+    dead_letter_topic: str = ""
+    copy_dead_letters: bool = False
+    retry_delay_ms: int = 0
+    retry_delay_max_ms: int = DEFAULT_RETRY_DELAY_MAX_MS
 
 
 BrokerNumber = Callable[[str], int]
@@ -56,6 +100,26 @@ def consumer_group_settings(
     return ConsumerGroupSettings(*(_effective(name, overrides, broker) for name in names))
 
 
+def share_group_settings(overrides: Mapping[str, str], broker: BrokerNumber) -> ShareGroupSettings:
+    """Return the effective settings of a share group with these settings of its own. Hot."""
+    reset = overrides.get(AUTO_OFFSET_RESET)
+    return ShareGroupSettings(
+        session_timeout_ms=_effective(SHARE_SESSION_TIMEOUT, overrides, broker),
+        heartbeat_interval_ms=_effective(SHARE_HEARTBEAT_INTERVAL, overrides, broker),
+        assignment_interval_ms=_effective(SHARE_ASSIGNMENT_INTERVAL, overrides, broker),
+        record_lock_duration_ms=_effective(RECORD_LOCK_DURATION, overrides, broker),
+        delivery_count_limit=_effective(DELIVERY_COUNT_LIMIT, overrides, broker),
+        max_record_locks=_effective(MAX_RECORD_LOCKS, overrides, broker),
+        offset_reset=_LATEST if reset is None else parse_offset_reset(reset.strip()),
+        read_committed=overrides.get(ISOLATION_LEVEL, "").strip() == READ_COMMITTED,
+        renew_enabled=overrides.get(RENEW_ENABLE, "true").strip().lower() == "true",
+        dead_letter_topic=overrides.get(DEAD_LETTER_TOPIC, "").strip(),
+        copy_dead_letters=overrides.get(DEAD_LETTER_COPY, "").strip().lower() == "true",
+        retry_delay_ms=int(overrides.get(RETRY_DELAY, 0)),
+        retry_delay_max_ms=int(overrides.get(RETRY_DELAY_MAX, DEFAULT_RETRY_DELAY_MAX_MS)),
+    )
+
+
 def _effective(name: str, overrides: Mapping[str, str], broker: BrokerNumber) -> int:
     text = overrides.get(name)
     if text is None:
@@ -68,7 +132,7 @@ def list_beyond(overrides: Mapping[str, str], broker: BrokerNumber) -> list[tupl
     """Return the stored settings of a group that are beyond the broker's bounds, with their
     effective values."""
     found = []
-    for name in sorted(GROUP_CONFIGS.keys() & overrides.keys()):
+    for name in sorted(overrides.keys() & set(_BOUNDED)):
         value = _effective(name, overrides, broker)
         if int(overrides[name]) != value:
             found.append((name, value))
@@ -79,33 +143,51 @@ def check_group(overrides: Mapping[str, str], broker: BrokerNumber) -> None:
     """Raise ConfigError unless a group may have these settings, whose names are known."""
     values: dict[str, int] = {}
     for name, text in overrides.items():
+        row = GROUP_CONFIGS[name]
+        if not row.broker_name:
+            _check_unbounded(name, validate(row, text))
+            continue
         _, least, greatest = _limits(name, broker)
-        value = values[name] = whole_number(validate(GROUP_CONFIGS[name], text))
+        value = values[name] = whole_number(validate(row, text))
         if not least <= value <= greatest:
             low, high = bound_names(name)
             why = f"it must be in the range {least} to {greatest} inclusive, of {low} and {high}"
             raise ConfigError(name, value, why)
-    if values.keys() & {SESSION_TIMEOUT, HEARTBEAT_INTERVAL}:
-        session = values.get(SESSION_TIMEOUT, broker(broker_name(SESSION_TIMEOUT)))
-        interval = values.get(HEARTBEAT_INTERVAL, broker(broker_name(HEARTBEAT_INTERVAL)))
+    for timeout, heartbeat in _TIMEOUTS:
+        if not values.keys() & {timeout, heartbeat}:
+            continue
+        session = values.get(timeout, broker(broker_name(timeout)))
+        interval = values.get(heartbeat, broker(broker_name(heartbeat)))
         if session <= interval:
-            why = f"it must be greater than {HEARTBEAT_INTERVAL}, which is {interval}"
-            raise ConfigError(SESSION_TIMEOUT, session, why)
+            why = f"it must be greater than {heartbeat}, which is {interval}"
+            raise ConfigError(timeout, session, why)
+
+
+def _check_unbounded(name: str, value: Value) -> None:
+    """Raise ConfigError unless a setting without a default of the broker may have this value."""
+    if name == AUTO_OFFSET_RESET:
+        parse_offset_reset(str(value))
+    elif name == DEAD_LETTER_TOPIC and str(value).startswith("__"):
+        raise ConfigError(name, str(value), "it must not begin with two underscores")
 
 
 def check_group_defaults(values: Mapping[str, Value]) -> None:
     """Raise ConfigError unless the broker's settings about groups fit together, as in Kafka
     (GroupCoordinatorConfig). `values`: the broker's settings by name."""
-    for name in GROUP_CONFIGS:
+    for name in _BOUNDED:
         own, (least, greatest) = broker_name(name), bound_names(name)
         for low, high in ((least, greatest), (least, own), (own, greatest)):
             check_not_above(values, low, high)
-    session, interval = broker_name(SESSION_TIMEOUT), broker_name(HEARTBEAT_INTERVAL)
-    if whole_number(values[interval]) >= whole_number(values[session]):
-        why = f"it must be less than {session}, which is {values[session]}"
-        raise ConfigError(interval, whole_number(values[interval]), why)
-    if not values["group.consumer.assignors"]:
-        raise ConfigError("group.consumer.assignors", "", "it must name an assignor")
+    for timeout, heartbeat in _TIMEOUTS:
+        session, interval = broker_name(timeout), broker_name(heartbeat)
+        if whole_number(values[interval]) >= whole_number(values[session]):
+            why = f"it must be less than {session}, which is {values[session]}"
+            raise ConfigError(interval, whole_number(values[interval]), why)
+    for assignors in ("group.consumer.assignors", "group.share.assignors"):
+        if not values[assignors]:
+            raise ConfigError(assignors, "", "it must name an assignor")
+    # Otherwise the members of one group could not all fetch (Kafka: ShareGroupConfig).
+    check_not_above(values, "group.share.max.size", "group.share.max.share.sessions")
 
 
 def check_not_above(values: Mapping[str, Value], low: str, high: str) -> None:

@@ -1,4 +1,5 @@
-"""The rows of the table of settings that are about groups of KIP-848; data only.
+"""The rows of the table of settings that are about groups of KIP-848; data only. Those of share
+groups are in `share_rows`.
 
 The settings of single groups have the names that Kafka's GroupConfig gives them. `X` of a group has
 its default in the broker's setting `group.X`; `group.KIND.min.REST` and `group.KIND.max.REST`
@@ -29,7 +30,7 @@ def bound_names(name: str) -> tuple[str, str]:
     return f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
 
 
-def _of_group(name: str, default: int, about: str, at_least: int) -> Config:
+def of_group(name: str, default: int, about: str, at_least: int) -> Config:
     return Config(
         name, I, default, about, at_least=at_least, dynamic=True, broker_name=broker_name(name)
     )
@@ -37,26 +38,26 @@ def _of_group(name: str, default: int, about: str, at_least: int) -> Config:
 
 # fmt: off
 GROUP_ROWS = (
-    _of_group(SESSION_TIMEOUT, 45_000,
+    of_group(SESSION_TIMEOUT, 45_000,
               "A member of a consumer group that sends no heartbeat for this time is removed.", 1),
-    _of_group(HEARTBEAT_INTERVAL, 5_000,
+    of_group(HEARTBEAT_INTERVAL, 5_000,
               "The interval of heartbeats that the members of a consumer group are given.", 1),
-    _of_group(ASSIGNMENT_INTERVAL, 1_000,
+    of_group(ASSIGNMENT_INTERVAL, 1_000,
               "The least time between two assignments of a consumer group (KIP-1263).", 0),
 )
 """Settings of single groups: of the resource type GROUP."""
 
-_BOUNDS = {SESSION_TIMEOUT: (45_000, 60_000), HEARTBEAT_INTERVAL: (5_000, 15_000),
-           ASSIGNMENT_INTERVAL: (0, 15_000)}
+BOUNDS = {SESSION_TIMEOUT: (45_000, 60_000), HEARTBEAT_INTERVAL: (5_000, 15_000),
+          ASSIGNMENT_INTERVAL: (0, 15_000)}
 
 
-def _of_broker(row: Config) -> tuple[Config, Config, Config]:
-    """Return the broker's default of a setting of groups, and the bounds of it."""
+def of_broker(row: Config, low: int, high: int) -> tuple[Config, Config, Config]:
+    """Return the broker's default of a setting of groups, and the bounds of it, which are `low` and
+    `high` by default."""
     least, greatest = bound_names(row.name)
-    low, high = _BOUNDS[row.name]
-    # Of these only the assignment interval is dynamic (GroupCoordinatorConfig.
+    # Of these only the assignment intervals are dynamic (GroupCoordinatorConfig.
     # RECONFIGURABLE_CONFIGS).
-    dynamic = row.name == ASSIGNMENT_INTERVAL
+    dynamic = row.name.endswith(".assignment.interval.ms")
     return (
         Config(row.broker_name, I, row.default, f"{row.about} Groups can have their own.",
                at_least=row.at_least, dynamic=dynamic),
@@ -68,7 +69,7 @@ def _of_broker(row: Config) -> tuple[Config, Config, Config]:
 
 
 GROUP_BROKER_ROWS = (
-    *(row for of_group in GROUP_ROWS for row in _of_broker(of_group)),
+    *(side for row in GROUP_ROWS for side in of_broker(row, *BOUNDS[row.name])),
     Config("group.consumer.max.size", I, INT32_MAX, "The most members of one consumer group.",
            at_least=1),
     Config("group.consumer.assignors", LIST, [UNIFORM, RANGE],

@@ -23,13 +23,20 @@ from kafkawire.codec.configs.durability_rules import (
     check_broker_durability,
     check_durability,
 )
-from kafkawire.codec.configs.features import GROUP_VERSION, TRANSACTION_VERSION, FinalizedFeatures
+from kafkawire.codec.configs.features import (
+    GROUP_VERSION,
+    SHARE_VERSION,
+    TRANSACTION_VERSION,
+    FinalizedFeatures,
+)
 from kafkawire.codec.configs.group_config import (
     GROUP_CONFIGS,
     ConsumerGroupSettings,
+    ShareGroupSettings,
     check_group_defaults,
     check_not_above,
     consumer_group_settings,
+    share_group_settings,
 )
 from kafkawire.codec.configs.parse import (
     ConfigError,
@@ -81,6 +88,7 @@ __all__ = [
     "ConsumerGroupSettings",
     "Effect",
     "Scope",
+    "ShareGroupSettings",
     "TierLevel",
     "TopicConfig",
     "Value",
@@ -221,6 +229,7 @@ class TopicConfig:
     tier_min_bytes: int
     schedule_topic: str  # the fixed target of a schedule topic, "": none
     schedule_header: str  # the header that names the target, "": none
+    dead_letters: bool  # share groups may write their dead letters here
     in_objects: bool  # durability=s3: committed once stored in log objects
     replicated: bool  # durability=replicated: committed once in-sync followers have it
     movable: bool  # between machines: its acknowledged records are not only in one data folder
@@ -312,6 +321,7 @@ _TOPIC_READS = tuple(
         ("tier_min_bytes", "tiering.min.object.bytes"),
         ("schedule_topic", "schedule.target.topic"),
         ("schedule_header", "schedule.target.header"),
+        ("dead_letters", "errors.deadletterqueue.group.enable"),
         ("in_objects", DURABILITY),
     )
 )
@@ -424,6 +434,36 @@ class BrokerConfig:
     group_consumer_assignors: list[str]
     group_consumer_migration_policy: str
     group_consumer_regex_refresh_interval_ms: int
+    group_share_session_timeout_ms: int
+    group_share_min_session_timeout_ms: int
+    group_share_max_session_timeout_ms: int
+    group_share_heartbeat_interval_ms: int
+    group_share_min_heartbeat_interval_ms: int
+    group_share_max_heartbeat_interval_ms: int
+    group_share_assignment_interval_ms: int
+    group_share_min_assignment_interval_ms: int
+    group_share_max_assignment_interval_ms: int
+    group_share_record_lock_duration_ms: int
+    group_share_min_record_lock_duration_ms: int
+    group_share_max_record_lock_duration_ms: int
+    group_share_delivery_count_limit: int
+    group_share_min_delivery_count_limit: int
+    group_share_max_delivery_count_limit: int
+    group_share_partition_max_record_locks: int
+    group_share_min_partition_max_record_locks: int
+    group_share_max_partition_max_record_locks: int
+    group_share_max_size: int
+    group_share_assignors: list[str]
+    group_share_max_share_sessions: int
+    group_share_initialize_retry_interval_ms: int
+    errors_deadletterqueue_auto_create_topics_enable: bool
+    errors_deadletterqueue_topic_name_prefix: str
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_segment_bytes: int
+    share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_state_topic_prune_interval_ms: int
+    share_coordinator_cold_partition_snapshot_interval_ms: int
     offset_metadata_max_bytes: int
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int
@@ -535,6 +575,26 @@ class BrokerConfig:
             self.group_consumer_session_timeout_ms,
             self.group_consumer_heartbeat_interval_ms,
             self.group_consumer_assignment_interval_ms,
+        )
+
+    @property
+    def share_version(self) -> int:
+        """The finalized level of the feature share.version: 0 without share groups, 2 with dead
+        letters."""
+        return self._features.level(SHARE_VERSION)
+
+    def share_group_settings(self, group_id: str) -> ShareGroupSettings:
+        """Return the effective settings of a share group, like `consumer_group_settings`. Hot."""
+        own = self._groups.get(group_id)
+        if own is not None:
+            return share_group_settings(own, self.number)
+        return ShareGroupSettings(
+            self.group_share_session_timeout_ms,
+            self.group_share_heartbeat_interval_ms,
+            self.group_share_assignment_interval_ms,
+            self.group_share_record_lock_duration_ms,
+            self.group_share_delivery_count_limit,
+            self.group_share_partition_max_record_locks,
         )
 
     def number(self, name: str) -> int:

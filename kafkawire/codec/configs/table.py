@@ -35,6 +35,7 @@ from kafkawire.codec.configs.row import (
     of_topic,
 )
 from kafkawire.codec.configs.sasl_rows import SASL_ROWS
+from kafkawire.codec.configs.share_rows import SHARE_BROKER_ROWS
 from kafkawire.codec.configs.tier_rows import TIER_BROKER_ROWS, TIER_TOPIC_ROWS
 from kafkawire.codec.configs.tls_rows import TLS_BROKER_ROWS
 
@@ -74,7 +75,7 @@ _TOPIC_ROWS = (
            "an earlier version has local.",
            choices=("local", "s3", "replicated"), dynamic=False),
     of_topic("errors.deadletterqueue.group.enable", B, False, "",
-           "Whether share groups may use it as their dead-letter queue (KIP-1191).", effect=NO),
+           "Whether share groups may write their dead letters to the topic (KIP-1191)."),
     of_topic("file.delete.delay.ms", L, 60_000, "log.segment.delete.delay.ms",
            "How long a file stays when nothing in it is needed any more. Of topics that share a "
            "file the longest counts. Files that leave for the remote tier: as the broker says.", 0),
@@ -223,7 +224,7 @@ _BROKER_ROWS = (
            at_least=1, at_most=32767),
     Config("durability", S, "local",
            "The durability of topics that are created without the setting, internal ones "
-           "(__consumer_offsets, __transaction_state, __schedule_state) included. It is stored "
+           "(__consumer_offsets, __transaction_state, __share_group_state) included. It is stored "
            "with them: a change of this setting does not change existing topics. s3 and "
            "replicated need tier.url.", choices=("local", "s3", "replicated")),
     Config("replication.listener", S, "",
@@ -421,6 +422,7 @@ _BROKER_ROWS = (
            at_least=0),
     Config("group.max.size", I, INT32_MAX, "The most members of one group.", at_least=1),
     *GROUP_BROKER_ROWS,
+    *SHARE_BROKER_ROWS,
     Config("offset.metadata.max.bytes", I, 4096,
            "The longest metadata string of a committed offset, in bytes.", at_least=0),
     Config("offsets.retention.minutes", I, 10_080,

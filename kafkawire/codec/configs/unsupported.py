@@ -44,7 +44,7 @@ _CLUSTER_WIDE: dict[str, Config] = {
         follower.fetch.last.tiered.offset.enable
     """),
     **_rows(I, """
-        group.share.assignment.interval.ms group.streams.assignment.interval.ms
+        group.streams.assignment.interval.ms
     """, 0),
     **_rows(I, """
         group.coordinator.cached.buffer.max.bytes share.coordinator.cached.buffer.max.bytes
@@ -116,17 +116,9 @@ _STATIC = """
     delete.records.purgatory.purge.interval.requests early.start.listeners
     fetch.purgatory.purge.interval.requests group.coordinator.append.linger.ms
     group.coordinator.background.threads group.coordinator.rebalance.protocols
-    group.coordinator.threads group.share.assignors group.share.delivery.count.limit
-    group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
-    group.share.max.assignment.interval.ms group.share.max.delivery.count.limit
-    group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
-    group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms
-    group.share.max.share.sessions group.share.max.size group.share.min.assignment.interval.ms
-    group.share.min.delivery.count.limit group.share.min.heartbeat.interval.ms
-    group.share.min.partition.max.record.locks group.share.min.record.lock.duration.ms
-    group.share.min.session.timeout.ms group.share.partition.max.record.locks
-    group.share.persister.class.name group.share.record.lock.duration.ms
-    group.share.session.timeout.ms group.streams.heartbeat.interval.ms
+    group.coordinator.threads
+    group.share.persister.class.name
+    group.streams.heartbeat.interval.ms
     group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
     group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms
     group.streams.max.size group.streams.max.standby.replicas
@@ -179,11 +171,8 @@ _STATIC = """
     sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class
     security.inter.broker.protocol security.providers
     server.max.startup.time.ms share.coordinator.append.linger.ms
-    share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.load.buffer.size
-    share.coordinator.snapshot.update.records.per.snapshot
+    share.coordinator.load.buffer.size
     share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
-    share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
-    share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
     share.coordinator.threads share.coordinator.write.timeout.ms
     share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
     socket.connection.setup.timeout.ms socket.receive.buffer.bytes socket.send.buffer.bytes

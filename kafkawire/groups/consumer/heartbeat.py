@@ -348,7 +348,8 @@ class ConsumerHeartbeat:
         member."""
         group, old, member = self.group, self.old, self.member
         current = group.target.get(member.id if old is None else old.id, NO_TARGET)
-        due = is_due(group, self.epoch, self.limits.assignment_interval_ms, self.now_ms)
+        interval_ms = self.limits.assignment_interval_ms
+        due = not group.computing and is_due(group, self.epoch, interval_ms, self.now_ms)
         # The first member gets its epoch in this answer: 0 would have it join again.
         large = (
             due

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from kafkawire.groups.consumer.assignors import ASSIGNORS, MemberSubscription, Targets
 from kafkawire.groups.consumer.group import ConsumerGroup, target_epoch_record
@@ -33,10 +34,17 @@ def select_assignor(
     return max(known, key=lambda name: counts.get(name, 0))
 
 
-def is_due(group: ConsumerGroup, epoch: int, wait_ms: int, now_ms: int) -> bool:
+class HasTarget(Protocol):
+    """A group with a target assignment: of which epoch, and computed when."""
+
+    target_epoch: int
+    target_at_ms: int
+
+
+def is_due(group: HasTarget, epoch: int, wait_ms: int, now_ms: int) -> bool:
     """Return whether a target for this epoch is to be computed now. `wait_ms`: the least time
     between two of them (KIP-1263)."""
-    if group.target_epoch >= epoch or group.computing:
+    if group.target_epoch >= epoch:
         return False
     # Thousands of members that join at once share a computation, instead of one for each.
     since_ms = now_ms - group.target_at_ms

@@ -56,8 +56,8 @@ def describe_group(
                 subscribed_topic_names=sorted(member.topics),
                 # Empty, not null, as in Kafka, once it was given.
                 subscribed_topic_regex=member.pattern or None,
-                assignment=_assignment(member.assigned, topics),
-                target_assignment=_assignment(group.target.get(member.id, NO_TARGET), topics),
+                assignment=list_assignment(member.assigned, topics),
+                target_assignment=list_assignment(group.target.get(member.id, NO_TARGET), topics),
                 member_type=NEW_PROTOCOL if member.classic is None else CLASSIC_PROTOCOL,
             )
             for member in group.members.values()
@@ -65,7 +65,8 @@ def describe_group(
     )
 
 
-def _assignment(partitions: Mapping[bytes, Iterable[int]], topics: ClusterTopics) -> Assignment:
+def list_assignment(partitions: Mapping[bytes, Iterable[int]], topics: ClusterTopics) -> Assignment:
+    """List partitions with the names of their topics."""
     found = [
         TopicPartitions(topic_id=topic_id, topic_name=name, partitions=sorted(partitions[topic_id]))
         for topic_id in sorted(partitions)

@@ -139,6 +139,49 @@ class JoinArrived:
     member_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class InitializationBegun:
+    """A share group has requested at `at_ms` that states of these topics are initialized."""
+
+    topic_ids: frozenset[bytes]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class InitializationEnded:
+    """Such a request was answered."""
+
+    topic_ids: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationBegun:
+    """A share group that was loaded looks up its states of these topics; InitializationEnded
+    follows."""
+
+    topic_ids: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionBegun:
+    """A share group has requested that its states of these topics are deleted."""
+
+    topic_ids: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionEnded:
+    """Such a request was answered."""
+
+    topic_ids: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SharesSettled:
+    """A share group has the states of all partitions that it subscribes to, and has assigned
+    them."""
+
+
 Change = (
     Entered
     | Pending
@@ -157,4 +200,10 @@ Change = (
     | TargetEnded
     | JoinExpected
     | JoinArrived
+    | InitializationBegun
+    | InitializationEnded
+    | VerificationBegun
+    | DeletionBegun
+    | DeletionEnded
+    | SharesSettled
 )

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from kafkawire.groups.model.changes import Change
 from kafkawire.groups.model.events import Event
 from kafkawire.groups.model.records import Record
 from kafkawire.groups.model.request import Response
 from kafkawire.groups.model.transactional import TransactionStep
+from kafkawire.share.state.machine import DeleteState, InitializeState, ReadSummary
 
 Step = Record | TransactionStep | Change
 
@@ -109,7 +111,34 @@ class ComputeTarget:
     of the result, and `decide_computed` in the end (kafkawire.groups.consumer.target)."""
 
 
-Effect = Reply | SetTimer | CancelTimer | MatchPatterns | ComputeTarget
+class StatesPurpose(Enum):
+    """Why a share group changes states of share partitions; the value is a word for the log."""
+
+    HEARTBEAT = "initialize"
+    """Members subscribe to partitions without a state."""
+    ALTER = "alter"
+    """AlterShareGroupOffsets."""
+    VERIFY = "look up"
+    """The group was loaded, and its states may have been lost."""
+    DELETE_OFFSETS = "delete"
+    """DeleteShareGroupOffsets."""
+    DELETE_GROUP = "delete all"
+    """DeleteGroups."""
+
+
+@dataclass(slots=True)
+class ChangeStates:
+    """Have share coordinators do this after the commit, then call `decide_changed` with their
+    answers, which answers the request `token` with what `body` has become. Without a request it
+    is for the heartbeats of members."""
+
+    purpose: StatesPurpose
+    requests: tuple[InitializeState | DeleteState | ReadSummary, ...]
+    token: Token | None = None
+    body: Response | None = None
+
+
+Effect = Reply | SetTimer | CancelTimer | MatchPatterns | ComputeTarget | ChangeStates
 
 
 @dataclass(slots=True)

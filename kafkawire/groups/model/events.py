@@ -137,15 +137,14 @@ class TargetComputed:
 
 @dataclass(frozen=True, slots=True)
 class GroupEmpty:
-    """The last member is gone."""
+    """The last member is gone. `expires`: the group is deleted after a while."""
 
     generation: int
+    expires: bool = True
 
     def __str__(self) -> str:
-        return (
-            f"has no members any more, generation {self.generation}; its offsets expire after "
-            "offsets.retention.minutes"
-        )
+        after = "; its offsets expire after offsets.retention.minutes" if self.expires else ""
+        return f"has no members any more, generation {self.generation}{after}"
 
 
 @dataclass(frozen=True, slots=True)

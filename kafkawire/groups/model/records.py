@@ -2,7 +2,7 @@
 
 A key begins with its record type and a value with its version, int16 each; a null value is a
 tombstone. Written: OffsetCommit (key type 1) and GroupMetadata (key type 2) in versions that Kafka
-from 2.1 on and its formatters read, and the records of KIP-848. Read: all versions.
+from 2.1 on and its formatters read, and the records of KIP-848 and KIP-932. Read: all versions.
 
 Pure; used by the state machines, kafkawire.groups.coordinator and kafkawire.groups.load.
 """
@@ -31,6 +31,14 @@ from kafkawire.messages.stored import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupKey,
+    ShareGroupMemberKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataValue,
 )
 
 T = TypeVar("T")
@@ -120,6 +128,39 @@ class ConsumerRecord:
     value: ConsumerValue | None
 
 
+class ShareKind(IntEnum):
+    """Key types of the records of a share group (KIP-932)."""
+
+    MEMBER = 10
+    GROUP = 11
+    TARGET = 12
+    TARGET_MEMBER = 13
+    CURRENT = 14
+    STATES = 15
+    """The partitions whose states are initialized, or will be."""
+
+
+ShareValue = (
+    ShareGroupMetadataValue
+    | ShareGroupMemberMetadataValue
+    | ShareGroupTargetAssignmentMetadataValue
+    | ShareGroupTargetAssignmentMemberValue
+    | ShareGroupCurrentMemberAssignmentValue
+    | ShareGroupStatePartitionMetadataValue
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupRecord:
+    """A record of a share group. `name`: the member, empty in records of the group itself. A value
+    of None: deleted. The value is shared and immutable."""
+
+    kind: ShareKind
+    group_id: str
+    name: str
+    value: ShareValue | None
+
+
 _VALUES: dict[ConsumerKind, type[Any]] = {
     ConsumerKind.GROUP: ConsumerGroupMetadataValue,
     ConsumerKind.MEMBER: ConsumerGroupMemberMetadataValue,
@@ -130,8 +171,18 @@ _VALUES: dict[ConsumerKind, type[Any]] = {
 }
 _UNNAMED = frozenset({ConsumerKind.GROUP, ConsumerKind.TOPICS, ConsumerKind.TARGET})
 _KINDS = {int(kind): kind for kind in ConsumerKind}
+_SHARE_VALUES: dict[ShareKind, type[Any]] = {
+    ShareKind.MEMBER: ShareGroupMemberMetadataValue,
+    ShareKind.GROUP: ShareGroupMetadataValue,
+    ShareKind.TARGET: ShareGroupTargetAssignmentMetadataValue,
+    ShareKind.TARGET_MEMBER: ShareGroupTargetAssignmentMemberValue,
+    ShareKind.CURRENT: ShareGroupCurrentMemberAssignmentValue,
+    ShareKind.STATES: ShareGroupStatePartitionMetadataValue,
+}
+_OF_SHARE_GROUP = frozenset({ShareKind.GROUP, ShareKind.TARGET, ShareKind.STATES})
+_SHARE_KINDS = {int(kind): kind for kind in ShareKind}
 
-Record = GroupRecord | OffsetRecord | ConsumerRecord
+Record = GroupRecord | OffsetRecord | ConsumerRecord | ShareGroupRecord
 OffsetKey = tuple[str, str, int]
 """Group, topic and partition of a committed offset."""
 
@@ -143,6 +194,8 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
         return key, None if group is None else encode_versioned(group, GROUP_VERSION)
     if isinstance(record, ConsumerRecord):
         return _encode_consumer(record)
+    if isinstance(record, ShareGroupRecord):
+        return _encode_share(record)
     at = OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
     key = encode_versioned(at, OFFSET_COMMIT)
     offset = record.value
@@ -178,7 +231,10 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> Record | None:
     consumer = _KINDS.get(kind)
     if consumer is not None:
         return _decode_consumer(consumer, key, value)
-    # Of share and streams groups. It stays in the log, for a broker that supports them.
+    share = _SHARE_KINDS.get(kind)
+    if share is not None:
+        return _decode_share(share, key, value)
+    # Of streams groups. It stays in the log, for a broker that supports them.
     return None
 
 
@@ -201,6 +257,33 @@ def _decode_consumer(kind: ConsumerKind, key: Buffer, value: Buffer | None) -> C
     if value is None or kind is ConsumerKind.TOPICS:
         return ConsumerRecord(kind, group_id, name, None)
     return ConsumerRecord(kind, group_id, name, _decode(_VALUES[kind], value))
+
+
+def _encode_share(record: ShareGroupRecord) -> tuple[bytes, bytes | None]:
+    if record.kind in _OF_SHARE_GROUP:
+        key = encode_versioned(ShareGroupKey(group=record.group_id), record.kind)
+    else:
+        named = ShareGroupMemberKey(group=record.group_id, member=record.name)
+        key = encode_versioned(named, record.kind)
+    return key, None if record.value is None else encode_versioned(record.value, 0)
+
+
+def _decode_share(kind: ShareKind, key: Buffer, value: Buffer | None) -> ShareGroupRecord:
+    if kind in _OF_SHARE_GROUP:
+        group_id, name = _decode(ShareGroupKey, key).group, ""
+    else:
+        named = _decode(ShareGroupMemberKey, key)
+        group_id, name = named.group, named.member
+    stored = None if value is None else _decode(_SHARE_VALUES[kind], value)
+    return ShareGroupRecord(kind, group_id, name, stored)
+
+
+def compile_share_records() -> None:
+    """Compile the codecs of the records of share groups, which takes ten milliseconds; in any
+    thread."""
+    for kind, value in _SHARE_VALUES.items():
+        record = ShareGroupRecord(kind, "", "", value())
+        decode_record(*encode_record(record))
 
 
 def committed_keys(payload: Buffer) -> set[OffsetKey]:

@@ -6,14 +6,18 @@ machines use; it is read for each request, so a dynamic change takes effect with
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from kafkawire.codec.configs.group_config import ConsumerGroupSettings
+from kafkawire.codec.configs.group_config import ConsumerGroupSettings, ShareGroupSettings
 from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
 from kafkawire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -27,6 +31,10 @@ from kafkawire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
+)
+from kafkawire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
 )
 from kafkawire.messages.describe_groups import (
     DescribedGroup,
@@ -45,6 +53,15 @@ from kafkawire.messages.offset_commit import (
 )
 from kafkawire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from kafkawire.messages.share_group_describe import DescribedGroup as DescribedShareGroup
+from kafkawire.messages.share_group_describe import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+from kafkawire.messages.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -86,6 +103,21 @@ class MarkerWritten:
     error_code: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ListShares:
+    """A request for the partitions of a share group whose states are initialized."""
+
+    group_id: str
+
+
+@dataclass(slots=True)
+class SharesListed:
+    """The partitions by topic id; empty if there is no such group."""
+
+    error_code: int = 0
+    partitions: Mapping[bytes, frozenset[int]] = field(default_factory=dict)
+
+
 Request = (
     JoinGroupRequest
     | SyncGroupRequest
@@ -102,6 +134,11 @@ Request = (
     | DeleteGroupsRequest
     | ConsumerGroupHeartbeatRequest
     | ConsumerGroupDescribeRequest
+    | ShareGroupHeartbeatRequest
+    | ShareGroupDescribeRequest
+    | AlterShareGroupOffsetsRequest
+    | DeleteShareGroupOffsetsRequest
+    | ListShares
 )
 Response = (
     JoinGroupResponse
@@ -118,6 +155,11 @@ Response = (
     | DeleteGroupsResponse
     | ConsumerGroupHeartbeatResponse
     | ConsumerGroupDescribeResponse
+    | ShareGroupHeartbeatResponse
+    | ShareGroupDescribeResponse
+    | AlterShareGroupOffsetsResponse
+    | DeleteShareGroupOffsetsResponse
+    | SharesListed
 )
 RequestT = TypeVar("RequestT", bound=Request)
 ResponseT = TypeVar("ResponseT", bound=Response)
@@ -154,6 +196,16 @@ class Settings(Protocol):
     def group_consumer_migration_policy(self) -> str: ...
     @property
     def group_consumer_regex_refresh_interval_ms(self) -> int: ...
+    def share_group_settings(self, group_id: str) -> ShareGroupSettings:
+        """Return the effective settings of a share group: its own or the broker's."""
+        ...
+
+    @property
+    def group_share_max_size(self) -> int: ...
+    @property
+    def group_share_assignors(self) -> list[str]: ...
+    @property
+    def group_share_initialize_retry_interval_ms(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +318,15 @@ def _describe_consumer(
     )
 
 
+def _describe_share(request: ShareGroupDescribeRequest, code: int) -> ShareGroupDescribeResponse:
+    return ShareGroupDescribeResponse(
+        groups=[
+            DescribedShareGroup(group_id=group_id, error_code=code)
+            for group_id in request.group_ids
+        ]
+    )
+
+
 def _fetch(request: OffsetFetchRequestGroup, code: int) -> OffsetFetchResponseGroup:
     return OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
 
@@ -344,3 +405,25 @@ CONSUMER_DESCRIBE = RequestKind(
     _describe_consumer,
     lambda request: request.group_ids[0],
 )
+SHARE_HEARTBEAT = RequestKind(
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    lambda _, code: ShareGroupHeartbeatResponse(error_code=code),
+)
+SHARE_DESCRIBE = RequestKind(
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    _describe_share,
+    lambda request: request.group_ids[0],
+)
+SHARE_ALTER = RequestKind(
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    lambda _, code: AlterShareGroupOffsetsResponse(error_code=code),
+)
+SHARE_DELETE = RequestKind(
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    lambda _, code: DeleteShareGroupOffsetsResponse(error_code=code),
+)
+LIST_SHARES = RequestKind(ListShares, SharesListed, lambda _, code: SharesListed(code))

@@ -445,6 +445,14 @@ class Producers:
             return None
         return (state[-3] + 1) % SEQUENCE_COUNT
 
+    def find_last(self, producer_id: int) -> tuple[int, int, int] | None:
+        """Return (epoch, last sequence, base offset) of the last batch of a producer, also of one
+        that is queued; None if no batch of it is known."""
+        state = self._latest(producer_id)
+        if state is None or len(state) == _ROWS:
+            return None
+        return state[_EPOCH], state[-3], state[-2]
+
     def expire(self, before_ms: int) -> list[int]:
         """Forget the producers that were idle since `before_ms` and have no open transaction;
         their IDs. Guards that are older are dropped too."""

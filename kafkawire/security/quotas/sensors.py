@@ -108,6 +108,11 @@ class ClientQuotas:
             self.fetch.record(-size_bytes, self._now_ms())
         return delay_ms
 
+    def record_share_fetch(self, size_bytes: int) -> int:
+        """Record the bytes of a response to ShareFetch as `record_fetch` does; the response is sent
+        as it is, because its records are acquired."""
+        return self._record_bytes(self.fetch, size_bytes)
+
     def _record_bytes(self, sensor: Sensor | None, size_bytes: int) -> int:
         if sensor is None:
             return self.throttle_request_time()

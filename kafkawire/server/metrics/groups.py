@@ -1,4 +1,4 @@
-"""Metric families of consumer groups: number by type and state, members, lag."""
+"""Metric families of groups: number by type and state, members, lag."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kafkawire.groups.service import GroupService
 
 Lag = tuple[list[str], int]
-CLASSIC, CONSUMER = "classic", "consumer"
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
 """Types of groups, as ListGroups names them."""
 MAX_SCANNED = 100_000
 """Committed offsets whose lag is computed for one page: a tenth of a second, in slices."""
@@ -45,6 +45,9 @@ def group_families(broker: Broker) -> Iterator[Metric | None]:
         for other in coordinator.shard.consumer_groups.values():
             states[CONSUMER, other.state.value] += 1
             members[CONSUMER] += len(other.members)
+        for shared in coordinator.shard.share_groups.values():
+            states[SHARE, shared.state.value] += 1
+            members[SHARE] += len(shared.members)
     by_state = ((list(key), number) for key, number in sorted(states.items()))
     yield gauges("groups", "Groups by type and state.", ["type", "state"], by_state)
     yield gauges("group_members", "Members of all groups by type.", ["type"], _by_name(members))

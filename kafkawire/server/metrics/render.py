@@ -22,6 +22,7 @@ from kafkawire.server.metrics.log_objects import log_object_families
 from kafkawire.server.metrics.quotas import quota_families
 from kafkawire.server.metrics.replicas import replica_families
 from kafkawire.server.metrics.schedules import schedule_families
+from kafkawire.server.metrics.shares import share_families
 from kafkawire.server.metrics.tier import tier_families
 from kafkawire.server.metrics.transactions import transaction_families
 
@@ -63,6 +64,7 @@ def families(server: MonitoredServer) -> Iterator[Metric | None]:
     yield from group_families(broker)
     yield from transaction_families(broker)
     yield from schedule_families(broker)
+    yield from share_families(broker)
     yield from tier_families(broker)
     yield from client_families(broker)
     yield from ProcessCollector(registry=None).collect()

@@ -150,7 +150,7 @@ def throttle(peer: Peer, ctx: RequestContext, api: Api, answer: Any) -> Any:
     if quotas is None or ctx.version >= _OF_BROKERS_FROM.get(api.key, 1 << 15):
         return answer
     of_changes_ms = 0 if ctx.mutations is None else ctx.mutations.delay_ms()
-    delay_ms = max(of_changes_ms, quotas.throttle_request_time())
+    delay_ms = max(of_changes_ms, ctx.fetch_delay_ms, quotas.throttle_request_time())
     if not delay_ms:
         return answer
     peer.throttle(delay_ms)

@@ -19,6 +19,9 @@ from kafkawire.codec.control import ABORT, COMMIT, pack_marker
 from kafkawire.log.journal import format as journal_format
 from kafkawire.log.journal.dump import FrameShown, GapShown, walk
 from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, JournalHeader, Naming
+from kafkawire.share.persister import SharePartitionKey, StateBatch
+from kafkawire.share.state.records import StateSnapshot, StateUpdate, StoredShareState
+from kafkawire.share.state.records import encode_record as encode_share_state
 from kafkawire.transactions.machine.records import TransactionRecord, encode_record
 from kafkawire.transactions.machine.transaction import ONGOING, Transaction
 
@@ -179,6 +182,41 @@ def test_transactions_are_decoded(tmp_path: Path) -> None:
     text = CliRunner().invoke(app, ["dump", str(file), "--records"]).stdout
     assert "producer 7 epoch 2 from -1, transactional, control" in text
     assert "transactional_id=tx state=Ongoing producer_id=7" in text
+
+
+def test_share_states_are_decoded(tmp_path: Path) -> None:
+    key = SharePartitionKey("pool", bytes(16), 3)
+    batches = (StateBatch(4, 6, 2, 1), StateBatch(8, 8, 9, 2))
+    state = StoredShareState(5, 4, 1, 2, 3, batches, 7, 8)
+    values = [
+        encode_share_state(StateSnapshot(key, state)),
+        encode_share_state(StateUpdate(key, 1, 2, 7, 0, ())),
+        encode_share_state(StateSnapshot(key, None)),
+        (b"\0\x09", b"of a later version"),
+        (b"\0\0", b"damaged"),
+    ]
+    journal = Written().name(42, "__share_group_state", 1)
+    journal.add(journal_format.KIND_BATCH, [bytes(build(values, timestamp_ms=9))], of=42)
+    file = tmp_path / "7.journal"
+    file.write_bytes(journal.data)
+    result = CliRunner().invoke(app, ["dump", str(file), "--records", "--json"])
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    shown = [line for line in lines if "offset" in line]
+    named = {
+        "timestamp": 9, "group": "pool", "topic_id": "AAAAAAAAAAAAAAAAAAAAAA", "partition": 3,
+    }  # fmt: skip
+    assert shown[0] == {
+        "offset": 0, **named, "kind": "snapshot", "state_epoch": 5, "snapshot_epoch": 1,
+        "leader_epoch": 2, "start_offset": 4, "delivery_complete_count": 3,
+        "batches": ["4-6 acknowledged 1", "8-8 9 2"],
+    }  # fmt: skip
+    assert shown[1] == {
+        "offset": 1, **named, "kind": "update", "snapshot_epoch": 1, "leader_epoch": 2,
+        "start_offset": 7, "delivery_complete_count": 0, "batches": [],
+    }  # fmt: skip
+    assert shown[2] == {"offset": 2, **named, "kind": "deleted"}
+    assert shown[3]["value"] == "of a later version"
+    assert "damaged" in shown[4]
 
 
 @pytest.mark.parametrize(

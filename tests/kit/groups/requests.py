@@ -11,6 +11,7 @@ from kafkawire.groups.model.records import (
     GroupRecord,
     OffsetRecord,
     Record,
+    ShareGroupRecord,
 )
 from kafkawire.groups.model.request import Client, GroupRequest, RequestKind
 
@@ -33,5 +34,5 @@ def records_of(decision: Decision) -> list[Record]:
     return [
         step
         for step in decision.steps
-        if isinstance(step, GroupRecord | OffsetRecord | ConsumerRecord)
+        if isinstance(step, GroupRecord | OffsetRecord | ConsumerRecord | ShareGroupRecord)
     ]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkawire.codec.configs.group_config import ConsumerGroupSettings
+from kafkawire.codec.configs.group_config import ConsumerGroupSettings, ShareGroupSettings
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.join import join
@@ -50,6 +50,24 @@ class GroupSettings:
     group_consumer_assignors: list[str] = field(default_factory=lambda: ["uniform", "range"])
     group_consumer_migration_policy: str = "bidirectional"
     group_consumer_regex_refresh_interval_ms: int = 600_000
+
+    group_share_session_timeout_ms: int = 45_000
+    group_share_heartbeat_interval_ms: int = 5_000
+    group_share_assignment_interval_ms: int = 1_000
+    group_share_max_size: int = 200
+    group_share_assignors: list[str] = field(default_factory=lambda: ["simple"])
+    group_share_initialize_retry_interval_ms: int = 30_000
+    share_version: int = 1
+
+    def share_group_settings(self, group_id: str) -> ShareGroupSettings:
+        return ShareGroupSettings(
+            self.group_share_session_timeout_ms,
+            self.group_share_heartbeat_interval_ms,
+            self.group_share_assignment_interval_ms,
+            30_000,
+            5,
+            2_000,
+        )
 
     def consumer_group_settings(self, group_id: str) -> ConsumerGroupSettings:
         return ConsumerGroupSettings(

@@ -1,0 +1,1 @@
+"""Fakes and helpers of the tests of share partitions."""
