@@ -17,6 +17,7 @@ from kafkawire.broker.overrides import (
     topic_overrides,
 )
 from kafkawire.broker.resources import (
+    DECOMPRESSED,
     ConfigSource,
     _entry,
     broker_entries,
@@ -70,7 +71,10 @@ def test_first_layer_with_a_value_applies(
 
 def test_every_setting_can_be_described() -> None:
     empty = Layers({}, {}, {})
-    assert {entry.name for entry in topic_entries({}, empty, None)} == set(TOPIC_CONFIGS)
+    listed = {entry.name for entry in topic_entries({DECOMPRESSED: "9"}, empty, None)}
+    assert listed == set(TOPIC_CONFIGS)
+    unset = {entry.name for entry in topic_entries({}, empty, None)}
+    assert unset == set(TOPIC_CONFIGS) - {DECOMPRESSED}
     for entry in broker_entries(empty, None, {}):
         row = BROKER_CONFIGS[entry.name]
         secret = row.type is ConfigType.PASSWORD

@@ -22,7 +22,6 @@ from tests.kit.admin import FakeBroker, call
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 OWN_TOPIC_CONFIGS = {
     "durability",
-    "errors.deadletterqueue.group.enable",  # of Kafka 4.4; the tests compare with 4.3.1
     "index.keys.enable",
     "schedule.target.header",
     "schedule.target.topic",

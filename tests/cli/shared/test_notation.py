@@ -185,7 +185,11 @@ def test_durations_and_sizes_of_settings(name: str, typed: str, value: str) -> N
 COUNTS = """
 backup.keep compression.gzip.level compression.lz4.level compression.zstd.level
 controller.quota.window.num default.replication.factor disk.delete.percent disk.refuse.percent
-disk.warn.percent flush.messages group.consumer.max.size group.max.size journal.entries
+disk.warn.percent flush.messages group.consumer.max.size group.max.size
+group.share.delivery.count.limit group.share.max.delivery.count.limit
+group.share.max.partition.max.record.locks group.share.max.share.sessions group.share.max.size
+group.share.min.delivery.count.limit group.share.min.partition.max.record.locks
+group.share.partition.max.record.locks journal.entries
 log.cleaner.io.buffer.load.factor
 log.cleaner.min.cleanable.ratio log.cleaner.threads log.flush.interval.messages
 max.connection.creation.rate max.connections max.connections.per.ip
@@ -193,7 +197,10 @@ max.incremental.fetch.session.cache.slots
 max.request.partition.size.limit min.cleanable.dirty.ratio min.insync.replicas node.id
 num.partitions offsets.topic.num.partitions offsets.topic.replication.factor parked.fetches.max
 partitions.loaded.max quota.window.num replica.group.size sasl.login.max.connections
-sasl.login.max.connections.per.ip socket.listen.backlog.size tier.budget.month
+sasl.login.max.connections.per.ip
+share.coordinator.snapshot.update.records.per.snapshot
+share.coordinator.state.topic.num.partitions share.coordinator.state.topic.replication.factor
+socket.listen.backlog.size tier.budget.month
 tier.hedge.percentile tier.manifest.fold tier.read.threads tier.upload.threads
 transaction.state.log.num.partitions transaction.state.log.replication.factor
 """
