@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from kafkawire.codec.configs.settings import BrokerConfig
@@ -88,6 +89,8 @@ MAX_UNANSWERED = 64
 
 BROKER = Client(None, "")
 """The sender of markers."""
+
+EntryT = TypeVar("EntryT")
 
 
 class GroupService(CoordinatorService[Coordinator]):
@@ -217,75 +220,77 @@ class GroupService(CoordinatorService[Coordinator]):
         self, client: Client, version: int, request: DescribeGroupsRequest
     ) -> DescribeGroupsResponse:
         """Describe each group once, in request order, with an error for each."""
-        response = DescribeGroupsResponse()
-        asked: list[asyncio.Future[DescribeGroupsResponse]] = []
-        distinct = await slices.count_keys(request.groups, self.env.slices.give_way)
-        # A request each: the groups belong to different coordinators.
-        for group_id in distinct:
-            one = DescribeGroupsRequest(groups=[group_id])
-            asked.append(self.submit(DESCRIBE, client, version, one))
-            await self.env.slices.give_way()
-            if len(asked) == MAX_UNANSWERED:
-                response.groups += [(await future).groups[0] for future in asked]
-                asked.clear()
-        response.groups += [(await future).groups[0] for future in asked]
-        await slices.empty_slowly(distinct, self.env.slices.give_way)
-        return response
+        groups = await self._submit_each(
+            DESCRIBE,
+            client,
+            version,
+            request.groups,
+            lambda one: DescribeGroupsRequest(groups=[one]),
+            lambda response: response.groups[0],
+        )
+        return DescribeGroupsResponse(groups=groups)
 
     async def describe_consumer_groups(
         self, client: Client, version: int, request: ConsumerGroupDescribeRequest
     ) -> ConsumerGroupDescribeResponse:
         """Describe each consumer group once, in request order, with an error for each."""
-        response = ConsumerGroupDescribeResponse()
-        asked: list[asyncio.Future[ConsumerGroupDescribeResponse]] = []
-        distinct = await slices.count_keys(request.group_ids, self.env.slices.give_way)
-        for group_id in distinct:
-            one = ConsumerGroupDescribeRequest(group_ids=[group_id])
-            asked.append(self.submit(CONSUMER_DESCRIBE, client, version, one))
-            await self.env.slices.give_way()
-            if len(asked) == MAX_UNANSWERED:
-                response.groups += [(await future).groups[0] for future in asked]
-                asked.clear()
-        response.groups += [(await future).groups[0] for future in asked]
-        await slices.empty_slowly(distinct, self.env.slices.give_way)
-        return response
+        groups = await self._submit_each(
+            CONSUMER_DESCRIBE, client, version, request.group_ids,
+            lambda one: ConsumerGroupDescribeRequest(group_ids=[one]),
+            lambda response: response.groups[0],
+        )  # fmt: skip
+        return ConsumerGroupDescribeResponse(groups=groups)
 
     async def describe_share_groups(
         self, client: Client, version: int, request: ShareGroupDescribeRequest
     ) -> ShareGroupDescribeResponse:
         """Describe each share group once, in request order, with an error for each."""
-        response = ShareGroupDescribeResponse()
-        asked: list[asyncio.Future[ShareGroupDescribeResponse]] = []
-        distinct = await slices.count_keys(request.group_ids, self.env.slices.give_way)
-        for group_id in distinct:
-            one = ShareGroupDescribeRequest(group_ids=[group_id])
-            asked.append(self.submit(SHARE_DESCRIBE, client, version, one))
-            await self.env.slices.give_way()
-            if len(asked) == MAX_UNANSWERED:
-                response.groups += [(await future).groups[0] for future in asked]
-                asked.clear()
-        response.groups += [(await future).groups[0] for future in asked]
-        await slices.empty_slowly(distinct, self.env.slices.give_way)
-        return response
+        groups = await self._submit_each(
+            SHARE_DESCRIBE, client, version, request.group_ids,
+            lambda one: ShareGroupDescribeRequest(group_ids=[one]),
+            lambda response: response.groups[0],
+        )  # fmt: skip
+        return ShareGroupDescribeResponse(groups=groups)
 
     async def delete_groups(
         self, client: Client, version: int, request: DeleteGroupsRequest
     ) -> DeleteGroupsResponse:
         """Delete each group once, in request order, with an error for each."""
-        response = DeleteGroupsResponse()
-        asked: list[asyncio.Future[DeleteGroupsResponse]] = []
-        distinct = await slices.count_keys(request.groups_names, self.env.slices.give_way)
+        results = await self._submit_each(
+            DELETE, client, version, request.groups_names,
+            lambda one: DeleteGroupsRequest(groups_names=[one]),
+            lambda response: response.results[0],
+            partial(self._forget_most, client, version),
+        )  # fmt: skip
+        return DeleteGroupsResponse(results=results)
+
+    async def _submit_each(
+        self,
+        kind: RequestKind[RequestT, ResponseT],
+        client: Client,
+        version: int,
+        group_ids: list[str],
+        request_for: Callable[[str], RequestT],
+        entry_of: Callable[[ResponseT], EntryT],
+        prepare: Callable[[str], Awaitable[None]] | None = None,
+    ) -> list[EntryT]:
+        """Submit a request for each group, once, after `prepare`; return the entries of the
+        responses, in order."""
+        entries: list[EntryT] = []
+        unanswered: list[asyncio.Future[ResponseT]] = []
+        distinct = await slices.count_keys(group_ids, self.env.slices.give_way)
+        # A request each: the groups belong to different coordinators.
         for group_id in distinct:
-            await self._forget_most(client, version, group_id)
-            one = DeleteGroupsRequest(groups_names=[group_id])
-            asked.append(self.submit(DELETE, client, version, one))
+            if prepare is not None:
+                await prepare(group_id)
+            unanswered.append(self.submit(kind, client, version, request_for(group_id)))
             await self.env.slices.give_way()
-            if len(asked) == MAX_UNANSWERED:
-                response.results += [(await future).results[0] for future in asked]
-                asked.clear()
-        response.results += [(await future).results[0] for future in asked]
+            if len(unanswered) == MAX_UNANSWERED:
+                entries += [entry_of(await future) for future in unanswered]
+                unanswered.clear()
+        entries += [entry_of(await future) for future in unanswered]
         await slices.empty_slowly(distinct, self.env.slices.give_way)
-        return response
+        return entries
 
     async def _forget_most(self, client: Client, version: int, group_id: str) -> None:
         """Forget most offsets of a group that will be deleted, in portions."""
