@@ -5,6 +5,8 @@ It creates the group if there is none.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.model.request import SHARE_ALTER
 from kafkawire.handlers.clients import client_of
@@ -17,6 +19,9 @@ from kafkawire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponseTopic,
 )
 from kafkawire.security.acls.model import Operation, ResourceKind
+
+MAX_STATES = 32
+"""States that are initialized together: a millisecond."""
 
 
 async def alter_share_group_offsets(
@@ -37,19 +42,50 @@ async def alter_share_group_offsets(
         else:
             refused.append(await _refuse_topic(ctx, topic, code))
         await ctx.give_way()
-    req.topics = allowed
-    answer = ctx.broker.groups.submit(SHARE_ALTER, client_of(ctx), ctx.version, req)
-    if not answer.done():
-        ctx.park()
-    response = await answer
-    if response.error_code:
-        code = ErrorCode(response.error_code)
-        return _refuse(code, response.error_message or code.sentence)
-    response.responses[:0] = refused
+    response = AlterShareGroupOffsetsResponse(responses=refused)
+    # One part after the other: the group decides on a topic again when its states are changed.
+    async for part in _parts(ctx, allowed):
+        one = AlterShareGroupOffsetsRequest(group_id=req.group_id, topics=part)
+        answer = ctx.broker.groups.submit(SHARE_ALTER, client_of(ctx), ctx.version, one)
+        if not answer.done():
+            ctx.park()
+        decided = await answer
+        if decided.error_code:
+            code = ErrorCode(decided.error_code)
+            return _refuse(code, decided.error_message or code.sentence)
+        for result in decided.responses:
+            last = response.responses[-1] if response.responses else None
+            if last is not None and last.topic_name == result.topic_name:
+                last.partitions += result.partitions
+            else:
+                response.responses.append(result)
     ctx.broker.security.audit.record_change(
         ctx.caller, "share group offsets altered", group=req.group_id
     )
     return response
+
+
+async def _parts(
+    ctx: RequestContext, topics: list[AlterShareGroupOffsetsRequestTopic]
+) -> AsyncIterator[list[AlterShareGroupOffsetsRequestTopic]]:
+    """Yield the topics in parts of at most MAX_STATES partitions; at least one part, since the
+    group checks a request without topics, too."""
+    part: list[AlterShareGroupOffsetsRequestTopic] = []
+    left = MAX_STATES
+    for topic in topics:
+        start = 0
+        while start < len(topic.partitions):
+            taken = topic.partitions[start : start + left]
+            part.append(AlterShareGroupOffsetsRequestTopic(topic.topic_name, taken))
+            start += len(taken)
+            left -= len(taken)
+            if not left:
+                yield part
+                part, left = [], MAX_STATES
+                await ctx.give_way()
+        await ctx.give_way()
+    if part or left == MAX_STATES:
+        yield part
 
 
 def _check(ctx: RequestContext, group_id: str) -> None:

@@ -12,6 +12,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.model.request import LIST_SHARES, ListShares
 from kafkawire.handlers.clients import client_of
 from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.portions import MAX_ENTRIES
 from kafkawire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -111,6 +112,7 @@ async def _read(
     known: list[DescribeShareGroupOffsetsResponseTopic] = []
     absent: list[DescribeShareGroupOffsetsResponseTopic] = []
     for name, partitions in asked:
+        await ctx.give_way()
         info = ctx.broker.catalog.by_name.get(name)
         topic = DescribeShareGroupOffsetsResponseTopic(topic_name=name)
         if info is None:
@@ -122,12 +124,14 @@ async def _read(
             absent.append(topic)
             continue
         topic.topic_id = info.id
-        requests = [ReadSummary(SharePartitionKey(group_id, info.id, each)) for each in partitions]
         await ctx.broker.load_share_states()
-        answers = await ctx.broker.share_persister.execute_all(requests)
-        for index, state in zip(partitions, answers, strict=True):
-            topic.partitions.append(await _show(ctx, name, index, state))
-            await ctx.give_way()
+        for start in range(0, len(partitions), MAX_ENTRIES):
+            part = partitions[start : start + MAX_ENTRIES]
+            requests = [ReadSummary(SharePartitionKey(group_id, info.id, each)) for each in part]
+            answers = await ctx.broker.share_persister.execute_all(requests)
+            for index, state in zip(part, answers, strict=True):
+                topic.partitions.append(await _show(ctx, name, index, state))
+                await ctx.give_way()
         known.append(topic)
     return [*known, *absent]
 

@@ -16,6 +16,8 @@ import pytest
 from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode as E
 from kafkawire.codec.types import ZERO_UUID
+from kafkawire.handlers.alter_share_group_offsets import MAX_STATES
+from kafkawire.handlers.delete_share_group_offsets import MAX_TOPICS
 from kafkawire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -154,6 +156,23 @@ async def test_offsets_are_altered_described_and_deleted(broker: tuple[Server, C
     assert [(each.topic_name, each.error_code) for each in deleted.responses] == [
         ("t", 0), ("none", E.UNKNOWN_TOPIC_OR_PARTITION),
     ]  # fmt: skip
+    assert await offsets(client, describe()) == {}
+
+
+async def test_more_partitions_than_are_altered_at_once(broker: tuple[Server, Client]) -> None:
+    """One answer for each topic and partition; the parts do not wait for each other's topic."""
+    _, client = broker
+    count = 2 * MAX_STATES + 6
+    await make(client, "wide", count)
+    (topic,) = (await client.call(alter({at: 0 for at in range(count + 1)}, "wide"), 0)).responses
+    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [
+        *((at, 0) for at in range(count)), (count, E.UNKNOWN_TOPIC_OR_PARTITION),
+    ]  # fmt: skip
+    assert len(await offsets(client, describe())) == count
+    names = ["wide", *(f"none-{at}" for at in range(MAX_TOPICS))]
+    topics = [DeleteShareGroupOffsetsRequestTopic(name) for name in names]
+    deleted = await client.call(DeleteShareGroupOffsetsRequest("g", topics), 0)
+    assert [each.topic_name for each in deleted.responses] == names
     assert await offsets(client, describe()) == {}
 
 

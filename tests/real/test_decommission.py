@@ -99,7 +99,8 @@ def test_broker_of_a_lost_machine_is_removed(
         done = command(machines, "decommission", "2")
         assert done.returncode == 0, done.stderr
         assert done.stdout == "broker 2 was removed from the cluster\n"
-        assert ("is not alive" in done.stderr) is stopped
+        # The command may find the broker of a stopped machine already started on another one.
+        assert stopped or "is not alive" not in done.stderr
         load.heal("broker 2 is removed")
         wait_until(lambda: sum(map(ended, machines.machines.values())) == 1, "its process ends")
         for node in (1, 3):
