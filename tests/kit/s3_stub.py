@@ -55,6 +55,9 @@ def serving(answer: Answerer) -> Iterator[Stub]:
     stub = Stub("", answer)
 
     class Handler(BaseHTTPRequestHandler):
+        # Each response is two writes: the second would wait 40 ms for the ACK of the first.
+        disable_nagle_algorithm = True
+
         protocol_version = "HTTP/1.1"
 
         def handle_one_request(self) -> None:

@@ -99,6 +99,9 @@ class FakeRegistry:
 
 def _handler(registry: FakeRegistry) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        # Two writes for each response: see tests.kit.s3_stub.
+        disable_nagle_algorithm = True
+
         def do_GET(self) -> None:
             self._answer(None)
 

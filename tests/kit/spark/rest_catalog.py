@@ -58,6 +58,9 @@ class Front:
         front = self
 
         class Handler(BaseHTTPRequestHandler):
+            # Two writes for each response: see tests.kit.s3_stub.
+            disable_nagle_algorithm = True
+
             def do_GET(self) -> None:
                 front._handle(self)
 
