@@ -40,6 +40,7 @@ class Load:
         if transactional_id is not None:
             settings["transactional.id"] = transactional_id
         self._transactional = transactional_id is not None
+        self._settings = settings
         self._producer = Producer(settings)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -62,6 +63,11 @@ class Load:
                 # would fill its queue, and each move would wait for their uploads.
                 self._ending.wait(0.1)
             self._producer.flush(60)
+            if self._transactional:
+                # A commit is answered before its markers are written, which the next producer of
+                # the id waits for. Until then its records are not read as committed.
+                self._producer = Producer(self._settings)
+                self._producer.init_transactions(60)
         except KafkaException as failure:
             self.errors.append(str(failure))
 
