@@ -35,6 +35,8 @@ async def share(server: Server, other: Server) -> None:
     info = BrokerInfo(node_id, {"PLAINTEXT": ("127.0.0.1", port_of(other))}, None)
     broker.catalog.add_broker(info)
     await broker.metadata.register_broker(node_id, info.listeners, None)
+    # Each has its own database: it sees no heartbeat of the other one, for which new topics wait.
+    broker.liveness.running([node_id])
     await create(server, "t", [1, 2, 1, 2])
     await create(server, "__transaction_state", [1, 1])
     await create(server, "__consumer_offsets", [2, 2])
