@@ -60,6 +60,9 @@ async def both(folder: Path, url: str) -> AsyncIterator[Pair]:
     ):
         one, two = first.broker, second.broker
         await until(lambda: all(len(each.catalog.brokers) == 2 for each in (one, two)))
+        # New topics need not wait until heartbeats are seen to rise.
+        one.liveness.running([2])
+        two.liveness.running([1])
         yield one, two
 
 
