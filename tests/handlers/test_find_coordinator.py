@@ -16,7 +16,7 @@ from kafkawire.metadata.catalog import BrokerInfo
 from kafkawire.server.run import Server
 from tests.kit.client import Client
 from tests.kit.server import port_of
-from tests.kit.two_brokers import create
+from tests.kit.two_brokers import create, register
 
 TOPICS = ("__consumer_offsets", "__transaction_state")
 
@@ -39,8 +39,7 @@ async def test_coordinator_that_is_not_alive_is_not_available(
 ) -> None:
     broker = server.broker
     info = BrokerInfo(2, {"PLAINTEXT": ("second.example", 9093)}, None)
-    broker.catalog.add_broker(info)
-    await broker.metadata.register_broker(2, info.listeners, None)
+    await register(broker, info)
     await create(server, TOPICS[kind], [2])
     for version in range(1, 7):
         broker.catalog.set_silent(frozenset())
@@ -61,6 +60,7 @@ async def test_connections_older_than_an_address_are_closed(
     now_s = broker.env.clock.monotonic
     broker.catalog.update_broker(first, now_s())
     await broker.metadata.register_broker(2, first.listeners, None)
+    broker.liveness.running([2])  # new topics wait for a heartbeat otherwise
     await create(server, TOPICS[kind], [2])
     assert await found(client, kind, version) == (0, 2, "second.example", 9093)
     moved = BrokerInfo(2, {"PLAINTEXT": ("third.example", 9094)}, None)
@@ -84,8 +84,7 @@ async def test_connections_older_than_an_address_are_closed(
 async def test_one_response_withholds_a_coordinator_for_all_keys(server: Server) -> None:
     broker = server.broker
     info = BrokerInfo(2, {"PLAINTEXT": ("second.example", 9093)}, None)
-    broker.catalog.add_broker(info)
-    await broker.metadata.register_broker(2, info.listeners, None)
+    await register(broker, info)
     await create(server, TOPICS[0], [2])
     moved = BrokerInfo(2, {"PLAINTEXT": ("third.example", 9094)}, None)
     broker.catalog.update_broker(moved, broker.env.clock.monotonic())

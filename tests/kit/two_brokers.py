@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from kafkawire.broker.broker import Broker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.log.partition.partition import Partition
 from kafkawire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
@@ -27,16 +28,21 @@ async def create(server: Server, name: str, leaders: list[int]) -> None:
     assert len(server.broker.catalog.by_name[name].partitions) == len(leaders)
 
 
+async def register(broker: Broker, other: BrokerInfo) -> None:
+    """Have a broker know another one, as alive."""
+    broker.catalog.add_broker(other)
+    await broker.metadata.register_broker(other.node_id, other.listeners, other.rack)
+    # New topics wait for a heartbeat, and this one's database never has one of the other broker.
+    broker.liveness.running([other.node_id])
+
+
 async def share(server: Server, other: Server) -> None:
     """Create a topic of four partitions, of which broker 2 leads the odd ones, and the topics of
     the coordinators: broker 1 coordinates transactions, broker 2 groups."""
     broker = server.broker
     node_id = 3 - broker.node_id
     info = BrokerInfo(node_id, {"PLAINTEXT": ("127.0.0.1", port_of(other))}, None)
-    broker.catalog.add_broker(info)
-    await broker.metadata.register_broker(node_id, info.listeners, None)
-    # Each has its own database: it sees no heartbeat of the other one, for which new topics wait.
-    broker.liveness.running([node_id])
+    await register(broker, info)
     await create(server, "t", [1, 2, 1, 2])
     await create(server, "__transaction_state", [1, 1])
     await create(server, "__consumer_offsets", [2, 2])
