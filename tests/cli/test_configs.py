@@ -33,12 +33,19 @@ def test_topic_settings_are_set_shown_and_deleted(server: str) -> None:
     of = ("--topic", "one")
     assert Typed(server, "configs", "describe", *of, "--json").json == [
         {
+            "name": "min.insync.replicas",  # as from Kafka 4.1 on (KIP-966)
+            "value": "1",
+            "source": "all brokers",
+            "change": "dynamic",
+            "sensitive": False,
+        },
+        {
             "name": "retention.ms",
             "value": "777000",
             "source": "static",
             "change": "dynamic",
             "sensitive": False,
-        }
+        },
     ]
     done = Typed(server, "configs", "set", "retention.ms=5000", "cleanup.policy=compact", *of)
     assert done.code == 0
@@ -51,7 +58,9 @@ def test_topic_settings_are_set_shown_and_deleted(server: str) -> None:
     gone = Typed(server, "configs", "unset", "retention.ms", "cleanup.policy", *of, "--json")
     assert gone.json[0] == {"name": "retention.ms", "value": None}
     left = Typed(server, "configs", "describe", *of, "--json").json
-    assert [(row["name"], row["source"]) for row in left] == [("retention.ms", "static")]
+    assert [(row["name"], row["source"]) for row in left] == [
+        ("min.insync.replicas", "all brokers"), ("retention.ms", "static"),
+    ]  # fmt: skip
 
 
 def test_broker_settings_are_set_and_shown(server: str) -> None:
@@ -66,7 +75,7 @@ def test_broker_settings_are_set_and_shown(server: str) -> None:
     )
     assert {row["change"] for row in shown.values()} == {"static", "dynamic"}
     defaults = Typed(server, "configs", "describe", "--brokers-default", "--json").json
-    assert [row["name"] for row in defaults] == ["log.retention.ms"]
+    assert [row["name"] for row in defaults] == ["log.retention.ms", "min.insync.replicas"]
     assert Typed(server, "configs", "unset", "log.retention.ms", "--brokers-default").code == 0
 
 

@@ -32,8 +32,8 @@ def test_durability_is_shown_and_cannot_be_altered(server: str) -> None:
     of = ("--topic", "orders")
     shown = Typed(server, "configs", "describe", *of, "--json").json
     assert [(row["name"], row["value"], row["change"]) for row in shown] == [
-        ("durability", "s3", "static")
-    ]
+        ("durability", "s3", "static"), ("min.insync.replicas", "1", "dynamic"),
+    ]  # fmt: skip
     refused = [
         ("configs", "set", "durability=local", *of),
         ("configs", "unset", "durability", *of),
