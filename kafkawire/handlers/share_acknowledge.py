@@ -204,10 +204,11 @@ class Hints:
         self._nodes: dict[int, NodeEndpoint] = {}
 
     def find(self, place: Place, code: ErrorCode) -> LeaderIdAndEpoch:
-        """Return the leader of a partition after an error; -1 if it would not help."""
-        found = None
-        if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
-            found = leader_of_partition(self._ctx.broker, self._ctx.listener, place)
+        """Return the leader of a partition, -1 if it is not known, after an error that says that it
+        is another one; 0 as in Kafka otherwise."""
+        if code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            return LeaderIdAndEpoch()
+        found = leader_of_partition(self._ctx.broker, self._ctx.listener, place)
         if found is None:
             return LeaderIdAndEpoch(-1, -1)
         self._nodes[found.node.node_id] = NodeEndpoint(*found.node)

@@ -153,10 +153,10 @@ def test_requests_match_without_rights_and_with_a_part(guarded: Guarded, case: C
     def request(side: int) -> Any:
         return case.request(guarded.ids[side])
 
-    guarded.ask(name_of(case), request, case.version, BUT)
+    guarded.ask(name_of(case), request, case.version, BUT + case.but)
     for operation, kind in case.needs[:-1]:
         guarded.may(operation, kind)
-        guarded.ask(name_of(case), request, case.version, BUT)
+        guarded.ask(name_of(case), request, case.version, BUT + case.but)
     operation, kind = case.needs[-1]
     guarded.may(operation, kind)
     for side, one in enumerate(guarded.client.both):
