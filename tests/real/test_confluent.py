@@ -150,8 +150,8 @@ def test_member_that_stops_polling_is_removed(
     living = Member(make_consumer(name, topic), poll)
     wait_for_shares([living], [2])
     living.leave()
-    # It has to take note of the rebalance before it is closed: else librdkafka 2.16 can wait for
-    # ever in close() for an answer of its thread that has ended (librdkafka issue 4884).
+    # It has to take note of the rebalance before it is closed: else librdkafka 2.16 can wait
+    # forever in close() for an answer of its thread that has ended (librdkafka issue 4884).
     with pytest.raises(KafkaException) as caught:
         wait_for(lambda: bool(poll(dead)))
     assert caught.value.args[0].code() == KafkaError._MAX_POLL_EXCEEDED
