@@ -86,6 +86,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "a b", "*", "ä", "x/y", "..", ".", "x" * 250, "%s", "{}", "[1]", "a:b", "a;b", "a,b",
         "${x}", "a@b", "a+b", "(x)", "x\\y", "?", "a=b",
     ),
+    "errors.deadletterqueue.topic.name.prefix": (),
     "schedule.target.header": (),
     # Used, and checked, with a listener of their kind or with --workers.
     "audit.log": (),
