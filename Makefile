@@ -140,7 +140,7 @@ clean: slow
 # Apache Kafka's own tools, Delta's and Iceberg's code for Spark, where there is a Java to run them.
 java: | .venv/bin/python
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then \
-	  for jars in tables catalog kafka; do \
+	  for jars in tables catalog kafka kafka-4.4; do \
 	    echo "Jars of tests/jars/$$jars: downloaded once"; \
 	    sh tests/jars/install.sh $$jars >/dev/null || echo "no jars of tests/jars/$$jars"; \
 	  done; \

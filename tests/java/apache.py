@@ -106,15 +106,17 @@ def stop(pid: int) -> None:
 
 
 @contextmanager
-def shared_kafka(folder: Path, classpath: str) -> Iterator[str]:
-    """The address of the one node of all that use `folder`."""
+def shared_kafka(
+    folder: Path, classpath: str, more: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """The address of the one node of all that use `folder`, with `more` settings."""
     folder.mkdir(exist_ok=True)
     note = folder / "node.json"
     with exclusive(folder):
         if note.exists():
             state = json.loads(note.read_text())
         else:
-            pid, address = start(Path(mkdtemp(dir=folder)), classpath)
+            pid, address = start(Path(mkdtemp(dir=folder)), classpath, more)
             state = {"pid": pid, "address": address, "users": 0}
         state["users"] += 1
         note.write_text(json.dumps(state))

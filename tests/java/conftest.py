@@ -27,7 +27,7 @@ from tests.java.brokers import OwnBroker, run_broker
 from tests.java.children import JavaChild, compile_programs
 from tests.java.tools import ToolServer, run_alone
 from tests.java.twins import KEYS, Twins, create, send, wait_for_leaders
-from tests.kit.jars import kafka_jars
+from tests.kit.jars import kafka_jars, newer_kafka_jars
 from tests.kit.jvm import SHORT_LIVED
 from tests.kit.waiting import wait_until
 from tests.real.conftest import (  # noqa: F401  (fixtures and a hook, by name)
@@ -54,6 +54,16 @@ CLASSES = {
 OPTIONS_FIRST = ("MetadataQuorumCommand", "TransactionsCommand")
 """Tools whose options come before their subcommands."""
 ALONE = ("VerifiableConsumer", "VerifiableProducer")
+STREAMS_SETTINGS = {
+    "group.streams.min.session.timeout.ms": "1000",
+    "group.streams.session.timeout.ms": "5000",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.heartbeat.interval.ms": "500",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.min.assignment.interval.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+}
+"""A member that is killed holds its tasks for the session timeout."""
 JVM = ("-Xmx256m", *SHORT_LIVED, "-Xlog:disable")
 
 Tool = Callable[..., str]
@@ -85,8 +95,12 @@ def jars() -> Path:
 
 @pytest.fixture(scope="session")
 def java(jars: Path, bootstrap: str) -> list[str]:  # noqa: F811
-    """The command that starts the JVM of a tool: with an archive of loaded classes, which halves
-    its cost.
+    """The command that starts the JVM of a tool."""
+    return jvm_command(jars, bootstrap)
+
+
+def jvm_command(jars: Path, bootstrap: str) -> list[str]:  # noqa: F811
+    """Return a command with an archive of loaded classes, which halves the cost of a JVM.
 
     The first tool that is run writes the archive next to the jars. A JVM that cannot use it runs
     without.
@@ -109,6 +123,20 @@ def java(jars: Path, bootstrap: str) -> list[str]:  # noqa: F811
 
 
 @pytest.fixture(scope="session")
+def newer_jars() -> Path:
+    """The folder of Kafka 4.4's jars."""
+    if shutil.which("java") is None:
+        pytest.skip("there is no java here")
+    return newer_kafka_jars()
+
+
+@pytest.fixture(scope="session")
+def newer_java(newer_jars: Path, bootstrap: str) -> list[str]:  # noqa: F811
+    """The command that starts the JVM of a tool of Kafka 4.4."""
+    return jvm_command(newer_jars, bootstrap)
+
+
+@pytest.fixture(scope="session")
 def programs(jars: Path) -> Path:
     """The folder of the compiled programs."""
     if shutil.which("javac") is None:
@@ -120,10 +148,23 @@ def programs(jars: Path) -> Path:
 @pytest.fixture(scope="session")
 def tool_server(java: list[str], programs: Path) -> Iterator[ToolServer]:
     """One JVM for the calls of all tools."""
-    *options, classes = java
-    server = ToolServer([*options, f"{classes}:{programs}", "ToolServer"])
+    server = ToolServer(program_command(java, programs, "ToolServer"))
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def newer_tools(newer_java: list[str], programs: Path) -> Iterator[ToolServer]:
+    """The same with the tools of Kafka 4.4."""
+    server = ToolServer(program_command(newer_java, programs, "ToolServer"))
+    yield server
+    server.close()
+
+
+def program_command(java: list[str], programs: Path, *words: str) -> list[str]:
+    """Return the command that runs a compiled program with arguments."""
+    *options, classes = java
+    return [*options, f"{classes}:{programs}", *words]
 
 
 @pytest.fixture
@@ -158,12 +199,24 @@ def tool(tool_server: ToolServer, java: list[str], bootstrap: str) -> Tool:  # n
 @pytest.fixture
 def program(java: list[str], programs: Path, tmp_path: Path) -> Iterator[Program]:
     """program(class, *arguments) -> a JVM that is started by the test and killed at its end."""
+    with run_programs(java, programs, tmp_path) as make:
+        yield make
+
+
+@pytest.fixture
+def newer_program(newer_java: list[str], programs: Path, tmp_path: Path) -> Iterator[Program]:
+    """The same with the jars of Kafka 4.4."""
+    with run_programs(newer_java, programs, tmp_path) as make:
+        yield make
+
+
+@contextmanager
+def run_programs(java: list[str], programs: Path, logs: Path) -> Iterator[Program]:
     children: list[JavaChild] = []
 
     def make(main: str, *arguments: str, heap: str = "256m") -> JavaChild:
-        log = tmp_path / f"{main.rpartition('.')[2]}-{len(children)}.log"
-        *options, classes = java
-        command = [*options, f"{classes}:{programs}", main, *arguments]
+        log = logs / f"{main.rpartition('.')[2]}-{len(children)}.log"
+        command = program_command(java, programs, main, *arguments)
         command.insert(1 + command.index("-Xmx256m"), f"-Xmx{heap}")
         children.append(JavaChild(command, log))
         return children[-1]
@@ -186,6 +239,15 @@ def kafka(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     base = tmp_path_factory.getbasetemp()
     run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with shared_kafka(run / "apache", f"{jars}/*") as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def newer_kafka(newer_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One node of Kafka 4.4, whose streams groups are fast."""
+    base = tmp_path_factory.getbasetemp()
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with shared_kafka(run / "apache-4.4", f"{newer_jars}/*", STREAMS_SETTINGS) as address:
         yield address
 
 

@@ -31,6 +31,11 @@ def kafka_jars() -> Path:
     return _folder("kafka")
 
 
+def newer_kafka_jars() -> Path:
+    """The folder of those of Kafka 4.4, without Connect and RocksDB."""
+    return _folder("kafka-4.4")
+
+
 def _paths(which: str) -> list[str]:
     return [str(path) for path in sorted(_folder(which).glob("*.jar"))]
 

@@ -5,10 +5,12 @@ import java.io.DataOutputStream;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.PrintStream;
+import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
-import org.apache.kafka.common.utils.Exit;
 
 /**
  * Runs Apache Kafka's command line tools one after the other in one JVM.
@@ -21,18 +23,25 @@ public final class ToolServer {
   private static final List<Runnable> HOOKS = new ArrayList<>();
   private static Integer code;
 
-  public static void main(String[] arguments) throws IOException {
+  public static void main(String[] arguments)
+      throws IOException, ReflectiveOperationException {
     DataInputStream calls = new DataInputStream(System.in);
     DataOutputStream answers = new DataOutputStream(System.out);
     PrintStream errors = System.err;
-    Exit.setExitProcedure(ToolServer::end);
-    Exit.setHaltProcedure(ToolServer::end);
-    Exit.setShutdownHookAdder((name, hook) -> HOOKS.add(hook));
+    InvocationHandler end = (exit, method, given) -> end((Integer) given[0], (String) given[1]);
+    set("setExitProcedure", end);
+    set("setHaltProcedure", end);
+    set(
+        "setShutdownHookAdder",
+        (exit, method, given) -> {
+          HOOKS.add((Runnable) given[1]);
+          return null;
+        });
     while (true) {
       byte[][] call;
       try {
         call = new byte[calls.readInt()][];
-      } catch (EOFException end) {
+      } catch (EOFException ended) {
         return;
       }
       for (int i = 0; i < call.length; i++) {
@@ -78,7 +87,25 @@ public final class ToolServer {
     }
   }
 
-  private static void end(int code, String message) {
+  /** Set how tools end, through a class that has another package since Kafka 4.4. */
+  private static void set(String setter, InvocationHandler handler)
+      throws ReflectiveOperationException {
+    Class<?> exit;
+    try {
+      exit = Class.forName("org.apache.kafka.common.utils.internals.Exit");
+    } catch (ClassNotFoundException older) {
+      exit = Class.forName("org.apache.kafka.common.utils.Exit");
+    }
+    for (Method method : exit.getMethods()) {
+      if (method.getName().equals(setter)) {
+        Class<?> given = method.getParameterTypes()[0];
+        ClassLoader loader = given.getClassLoader();
+        method.invoke(null, Proxy.newProxyInstance(loader, new Class<?>[] {given}, handler));
+      }
+    }
+  }
+
+  private static Object end(int code, String message) {
     if (message != null) {
       System.err.println(message);
     }
