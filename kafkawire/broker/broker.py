@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from kafkawire.broker.markers import MarkerWriter
     from kafkawire.broker.other_brokers import OtherBrokers
     from kafkawire.broker.share_states import RemoteShareStates
+    from kafkawire.broker.streams_topics import StreamsTopics
     from kafkawire.broker.verification import TransactionVerifier
     from kafkawire.groups.model.transactional import Verification, Verified
     from kafkawire.groups.service import GroupService
@@ -330,6 +331,13 @@ class Broker:
             parts, self.table.find_by_id, self.config.group_share_max_share_sessions,
             self.config.parked_fetches_max,
         )  # fmt: skip
+
+    @cached_property
+    def streams_topics(self) -> StreamsTopics:
+        """Creates the internal topics of streams groups."""
+        from kafkawire.broker.streams_topics import StreamsTopics
+
+        return StreamsTopics(self.env)
 
     @cached_property
     def dead_letter_topics(self) -> ClusterDeadLetterTopics:
@@ -665,10 +673,10 @@ def _import_share_states() -> None:
     import kafkawire.broker.other_brokers
     import kafkawire.broker.share_states
     import kafkawire.share.state.persister  # noqa: F401
-    from kafkawire.groups.model.records import compile_share_records
+    from kafkawire.groups.model.records import ShareKind, compile_group_records
     from kafkawire.share.state.records import compile_records
 
-    compile_share_records()
+    compile_group_records(ShareKind)
     compile_records()
 
 

@@ -11,6 +11,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.consumer.group import ConsumerGroup
 from kafkawire.groups.offsets import Offsets
+from kafkawire.groups.streams.group import StreamsGroup
 from kafkawire.messages.group_activity import (
     ActiveMember,
     CommittedPartition,
@@ -24,16 +25,17 @@ AT_ONCE = 500
 
 
 async def activity(
-    group: ClassicGroup | ConsumerGroup | None,
+    group: ClassicGroup | ConsumerGroup | StreamsGroup | None,
     group_id: str,
     offsets: Offsets,
     give_way: Callable[[], Awaitable[None]],
 ) -> GroupActivityResponse:
     """Return the activity of a group; GROUP_ID_NOT_FOUND if it has neither members nor offsets. The
-    members of a consumer group are left out: ConsumerGroupDescribe has all about them."""
+    members of a consumer or streams group are left out: ConsumerGroupDescribe and
+    StreamsGroupDescribe have all about them."""
     if group is None:
         return GroupActivityResponse(error_code=int(ErrorCode.GROUP_ID_NOT_FOUND))
-    if isinstance(group, ConsumerGroup):
+    if not isinstance(group, ClassicGroup):
         response = GroupActivityResponse(group_state=group.state.value, generation=group.epoch)
     else:
         response = await _describe_classic(group, give_way)

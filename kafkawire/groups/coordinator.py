@@ -35,9 +35,8 @@ from kafkawire.coordination.coordinator import (
     PartitionCoordinator,
 )
 from kafkawire.coordination.settling import Effect
-from kafkawire.groups.consumer.member import Target
-from kafkawire.groups.consumer.target import TargetInput
 from kafkawire.groups.event_log import GroupEventLog
+from kafkawire.groups.large_targets import LargeInput, TargetOfMember
 from kafkawire.groups.load import GroupLoader, LiveState, encode
 from kafkawire.groups.model.changes import DeletionEnded, InitializationEnded
 from kafkawire.groups.model.decision import (
@@ -51,14 +50,7 @@ from kafkawire.groups.model.decision import (
     Step,
     session,
 )
-from kafkawire.groups.model.records import (
-    ConsumerRecord,
-    GroupRecord,
-    OffsetRecord,
-    Record,
-    ShareGroupRecord,
-    encode_record,
-)
+from kafkawire.groups.model.records import Record, encode_record
 from kafkawire.groups.model.request import (
     Client,
     GroupRequest,
@@ -302,7 +294,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         transactional: TransactionStep | None = None  # then it is the only step
         for decision in decisions:
             for step in decision.steps:
-                if isinstance(step, GroupRecord | OffsetRecord | ConsumerRecord | ShareGroupRecord):
+                if isinstance(step, Record):
                     records.append(step)
                 elif isinstance(step, PendingBatch | TransactionMarker):
                     transactional = step
@@ -409,14 +401,14 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             self._carry_out([decision], now_ms)
 
     async def _compute_target(self, group_id: str, life: int) -> None:
-        """Compute the target assignment of a large consumer group, and store it in parts."""
+        """Compute the target assignment of a large group, and store it in parts."""
         # As the decision left the group that began this; members come and go while it is computed.
         given = self.shard.gather_target_input(group_id)
         if given is None:
             return
         stored = False
         try:
-            targets = await self.env.slices.run(given.compute())
+            targets: dict[str, Any] = await self.env.slices.run(given.compute())
             stored = await self._store_targets(group_id, given, list(targets.items()), life)
         except Exception:
             self.appender.log_defect(f"the assignment of group {group_id!r}")
@@ -430,7 +422,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             self._carry_out([decision], now_ms)
 
     async def _store_targets(
-        self, group_id: str, given: TargetInput, targets: list[tuple[str, Target]], life: int
+        self, group_id: str, given: LargeInput, targets: list[TargetOfMember], life: int
     ) -> bool:
         for start in range(0, len(targets), TARGETS_AT_ONCE):
             await self.env.slices.pause()

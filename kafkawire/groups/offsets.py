@@ -20,6 +20,7 @@ from kafkawire.groups.model.request import Settings, VerifiedCommit, transaction
 from kafkawire.groups.model.states import GroupState
 from kafkawire.groups.model.transactional import PendingBatch
 from kafkawire.groups.pending import PendingOffsets
+from kafkawire.groups.streams.group import StreamsGroup
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -303,7 +304,9 @@ def _missing(partition: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
 
 
 def delete(
-    offsets: Offsets, group: ClassicGroup | ConsumerGroup | None, request: OffsetDeleteRequest
+    offsets: Offsets,
+    group: ClassicGroup | ConsumerGroup | StreamsGroup | None,
+    request: OffsetDeleteRequest,
 ) -> tuple[list[OffsetRecord], OffsetDeleteResponse]:
     if group is None or group.state is GroupState.DEAD:
         return [], OffsetDeleteResponse(error_code=int(ErrorCode.GROUP_ID_NOT_FOUND))
@@ -336,7 +339,10 @@ def delete(
 
 
 def find_expired(
-    offsets: Offsets, group: ClassicGroup | ConsumerGroup, now_ms: int, retention_ms: int
+    offsets: Offsets,
+    group: ClassicGroup | ConsumerGroup | StreamsGroup,
+    now_ms: int,
+    retention_ms: int,
 ) -> list[OffsetRecord]:
     if isinstance(group, ClassicGroup) and not _may_expire(group):
         return []
@@ -364,8 +370,8 @@ def find_expired(
     ]
 
 
-def _reader(group: ClassicGroup | ConsumerGroup) -> Callable[[str], bool]:
-    if isinstance(group, ConsumerGroup):
+def _reader(group: ClassicGroup | ConsumerGroup | StreamsGroup) -> Callable[[str], bool]:
+    if not isinstance(group, ClassicGroup):
         return group.is_subscribed
     topics = group.find_subscribed_topics()
     # Of a consumer group with an unknown subscription every topic counts as read (Kafka:

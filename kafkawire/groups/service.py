@@ -31,6 +31,7 @@ from kafkawire.groups.model.request import (
     MARKER,
     OFFSET_DELETE,
     SHARE_DESCRIBE,
+    STREAMS_DESCRIBE,
     Client,
     RequestKind,
     RequestT,
@@ -70,6 +71,10 @@ from kafkawire.messages.offset_fetch import OffsetFetchRequestTopics
 from kafkawire.messages.share_group_describe import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
+)
+from kafkawire.messages.streams_group_describe import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
 )
 from kafkawire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
@@ -252,6 +257,17 @@ class GroupService(CoordinatorService[Coordinator]):
         )  # fmt: skip
         return ShareGroupDescribeResponse(groups=groups)
 
+    async def describe_streams_groups(
+        self, client: Client, version: int, request: StreamsGroupDescribeRequest
+    ) -> StreamsGroupDescribeResponse:
+        """Describe each streams group once, in request order, with an error for each."""
+        groups = await self._submit_each(
+            STREAMS_DESCRIBE, client, version, request.group_ids,
+            lambda one: StreamsGroupDescribeRequest(group_ids=[one]),
+            lambda response: response.groups[0],
+        )  # fmt: skip
+        return StreamsGroupDescribeResponse(groups=groups)
+
     async def delete_groups(
         self, client: Client, version: int, request: DeleteGroupsRequest
     ) -> DeleteGroupsResponse:
@@ -346,8 +362,7 @@ class GroupService(CoordinatorService[Coordinator]):
         if coordinator is None or code is not ErrorCode.NONE:
             return GroupActivityResponse(error_code=int(code))
         shard = coordinator.shard
-        group = shard.groups.get(group_id) or shard.consumer_groups.get(group_id)
-        return await activity(group, group_id, shard.offsets, give_way)
+        return await activity(shard.group_with_offsets(group_id), group_id, shard.offsets, give_way)
 
     def _refusal(self, group_id: str, request: object) -> ErrorCode:
         code = self.absence(group_id)

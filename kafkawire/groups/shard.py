@@ -15,24 +15,31 @@ from typing import Any
 
 from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.groups import offsets
+from kafkawire.groups import commit_checks, offsets
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.join import FRESH_ID_BYTES, join
 from kafkawire.groups.classic.rebalance import decide_loaded, decide_timer
 from kafkawire.groups.classic.sync import check_commit, check_heartbeat, heartbeat, leave, sync
 from kafkawire.groups.classic.views import describe_group, list_groups
 from kafkawire.groups.classic.working_copy import join_error
-from kafkawire.groups.consumer import classic_members, removal, views
-from kafkawire.groups.consumer import commit as consumer_commit
+from kafkawire.groups.consumer import classic_members, removal
 from kafkawire.groups.consumer import heartbeat as consumer_heartbeat
 from kafkawire.groups.consumer.conversion import upgrade
 from kafkawire.groups.consumer.group import ConsumerGroup
-from kafkawire.groups.consumer.member import Target
-from kafkawire.groups.consumer.target import (
-    TargetInput,
+from kafkawire.groups.consumer.target import gather_input
+from kafkawire.groups.kinds import (
+    CONSUMER_KIND,
+    SHARE_KIND,
+    STREAMS_KIND,
+    GroupKind,
+    KindGroup,
+    list_kind,
+)
+from kafkawire.groups.large_targets import (
+    LargeInput,
+    TargetOfMember,
     decide_computed,
     decide_targets,
-    gather_input,
 )
 from kafkawire.groups.model.decision import (
     ChangeStates,
@@ -45,13 +52,13 @@ from kafkawire.groups.model.decision import (
 )
 from kafkawire.groups.model.member import Member
 from kafkawire.groups.model.records import (
-    ConsumerKind,
     ConsumerRecord,
     GroupRecord,
+    KindRecord,
     OffsetRecord,
     Record,
     ShareGroupRecord,
-    ShareKind,
+    StreamsGroupRecord,
     fits,
 )
 from kafkawire.groups.model.request import (
@@ -65,6 +72,7 @@ from kafkawire.groups.model.request import (
     Settings,
     SharesListed,
     StableOffsetFetch,
+    StreamsHeartbeatResult,
     VerifiedCommit,
     WriteMarker,
 )
@@ -75,13 +83,15 @@ from kafkawire.groups.offsets import Offsets
 from kafkawire.groups.pending import PendingRecord
 from kafkawire.groups.share import heartbeat as share_heartbeat
 from kafkawire.groups.share import offsets as share_offsets
-from kafkawire.groups.share import views as share_views
 from kafkawire.groups.share.group import ShareGroup
 from kafkawire.groups.share.initialization import (
     decide_initialized,
     decide_topics_gone,
     decide_verified,
 )
+from kafkawire.groups.streams import heartbeat as streams_heartbeat
+from kafkawire.groups.streams.group import StreamsGroup
+from kafkawire.groups.streams.target import gather_input as gather_streams_input
 from kafkawire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -120,6 +130,14 @@ from kafkawire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
 )
 from kafkawire.messages.stored import GroupMetadataValue
+from kafkawire.messages.streams_group_describe import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+from kafkawire.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kafkawire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kafkawire.share.persister import SharePartitionKey
@@ -130,10 +148,12 @@ UNKNOWN_GROUP_FROM = 9  # OffsetCommit: GROUP_ID_NOT_FOUND instead of ILLEGAL_GE
 
 class Shard:
     """The groups and offsets of one partition of `__consumer_offsets`. A group id is in one of
-    `groups` (classic protocol), `consumer_groups` and `share_groups`."""
+    `groups` (classic protocol), `consumer_groups`, `share_groups` and `streams_groups`; `kinds` has
+    the last three."""
 
     __slots__ = (
-        "consumer_groups", "groups", "offsets", "settings", "share_groups", "topics_of_cluster",
+        "consumer_groups", "groups", "kinds", "offsets", "settings", "share_groups",
+        "streams_groups", "topics_of_cluster",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, topics: ClusterTopics | None = None) -> None:
@@ -142,6 +162,13 @@ class Shard:
         self.groups: dict[str, ClassicGroup] = {}
         self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.share_groups: dict[str, ShareGroup] = {}
+        self.streams_groups: dict[str, StreamsGroup] = {}
+        # By the type of their records.
+        self.kinds: dict[type, tuple[GroupKind, dict[str, Any]]] = {
+            ConsumerRecord: (CONSUMER_KIND, self.consumer_groups),
+            ShareGroupRecord: (SHARE_KIND, self.share_groups),
+            StreamsGroupRecord: (STREAMS_KIND, self.streams_groups),
+        }
         self.offsets = Offsets()
 
     def decide(self, ask: GroupRequest[Request, Response], now_ms: int) -> Decision:
@@ -158,18 +185,18 @@ class Shard:
         group = self.groups.get(request.group_id)
         if group is not None:
             return join(group, ask, now_ms)
-        if request.group_id in self.share_groups:
-            return _answer(ask, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
-        other = self.consumer_groups.get(request.group_id)
-        if other is not None and other.members:
+        other = self._kind_group(request.group_id)
+        if isinstance(other, ConsumerGroup) and other.members:
             return self._join_consumer_group(other, ask, now_ms)
+        if isinstance(other, ShareGroup) or (other is not None and other.members):
+            return _answer(ask, join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
         # Of a group that was deleted or has expired: its client joins again without id.
         if request.member_id:
             return _answer(ask, join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         decision = join(ClassicGroup(request.group_id, self.settings), ask, now_ms)
         # A record creates the group, to which the changes of the decision are applied.
         if decision.steps:
-            replaced = [] if other is None else other.tombstones()
+            replaced: list[Step] = [] if other is None else [*other.tombstones()]
             decision.steps[:0] = [*replaced, GroupRecord(request.group_id, _new_group(now_ms))]
         return decision
 
@@ -270,14 +297,14 @@ class Shard:
     ) -> Decision:
         request = ask.request
         group = self.groups.get(request.group_id)
-        other = self.consumer_groups.get(request.group_id)
+        other = self._kind_group(request.group_id)
         generation = request.generation_id_or_member_epoch
         if not fits(request.group_id):
             code = ErrorCode.INVALID_GROUP_ID
-        elif request.group_id in self.share_groups:
+        elif isinstance(other, ShareGroup):
             code = ErrorCode.GROUP_ID_NOT_FOUND
         elif other is not None:
-            code = consumer_commit.check_commit(
+            code = commit_checks.check_commit(
                 other,
                 self.topics_of_cluster,
                 request.member_id,
@@ -311,13 +338,13 @@ class Shard:
     ) -> Decision:
         request = ask.request.commit
         group = self.groups.get(request.group_id)
-        other = self.consumer_groups.get(request.group_id)
+        other = self._kind_group(request.group_id)
         if not request.group_id or not fits(request.group_id):
             code = ErrorCode.INVALID_GROUP_ID
-        elif request.group_id in self.share_groups:
+        elif isinstance(other, ShareGroup):
             code = ErrorCode.GROUP_ID_NOT_FOUND
         elif other is not None:
-            code = consumer_commit.check_commit(
+            code = commit_checks.check_commit(
                 other,
                 self.topics_of_cluster,
                 request.member_id,
@@ -366,18 +393,18 @@ class Shard:
         return _answer(ask, offsets.fetch(self.offsets, request))
 
     def _check_fetch(self, request: OffsetFetchRequestGroup) -> ErrorCode:
-        if request.group_id in self.share_groups:
+        group = self._kind_group(request.group_id)
+        if isinstance(group, ShareGroup):
             return ErrorCode.GROUP_ID_NOT_FOUND
-        group = self.consumer_groups.get(request.group_id)
         if group is None:
             return ErrorCode.NONE
-        return consumer_commit.check_fetch(group, request.member_id, request.member_epoch)
+        return commit_checks.check_fetch(group, request.member_id, request.member_epoch)
 
     def _delete_offsets(
         self, ask: GroupRequest[OffsetDeleteRequest, OffsetDeleteResponse], now_ms: int
     ) -> Decision:
         request = ask.request
-        group = self.groups.get(request.group_id) or self.consumer_groups.get(request.group_id)
+        group = self.group_with_offsets(request.group_id)
         records, response = offsets.delete(self.offsets, group, request)
         return Decision(request.group_id, [*records], [Reply(ask.token, response)])
 
@@ -393,12 +420,8 @@ class Shard:
     ) -> Decision:
         request = ask.request
         found = list_groups(self.groups.values(), request.states_filter, request.types_filter)
-        found += views.list_groups(
-            self.consumer_groups.values(), request.states_filter, request.types_filter
-        )
-        found += share_views.list_groups(
-            self.share_groups.values(), request.states_filter, request.types_filter
-        )
+        for kind, groups in self.kinds.values():
+            found += list_kind(kind, groups.values(), request.states_filter, request.types_filter)
         return _answer(ask, ListGroupsResponse(groups=found))
 
     def _delete(
@@ -423,33 +446,41 @@ class Shard:
         decision.effects.append(Reply(ask.token, response))
         return decision
 
-    def _any(self, group_id: str) -> ClassicGroup | ConsumerGroup | ShareGroup | None:
+    def _kind_group(self, group_id: str) -> KindGroup | None:
+        """Return a group with a protocol of Kafka 4."""
         return (
-            self.groups.get(group_id)
-            or self.consumer_groups.get(group_id)
+            self.consumer_groups.get(group_id)
             or self.share_groups.get(group_id)
+            or self.streams_groups.get(group_id)
         )
+
+    def _any(self, group_id: str) -> ClassicGroup | KindGroup | None:
+        return self.groups.get(group_id) or self._kind_group(group_id)
+
+    def group_with_offsets(
+        self, group_id: str
+    ) -> ClassicGroup | ConsumerGroup | StreamsGroup | None:
+        """Return a group that may have committed offsets: not a share group."""
+        found = self._any(group_id)
+        return None if isinstance(found, ShareGroup) else found
 
     def is_empty(self, group_id: str) -> bool:
         """Return whether a group exists and has no member."""
-        group = self.groups.get(group_id)
-        if group is not None:
+        group = self._any(group_id)
+        if isinstance(group, ClassicGroup):
             return group.state is GroupState.EMPTY
-        other = self.consumer_groups.get(group_id) or self.share_groups.get(group_id)
-        return other is not None and not other.members
+        return group is not None and not group.members
 
     def group_ids(self) -> list[str]:
         """Return the groups that can expire: not share groups."""
-        return [*self.groups, *self.consumer_groups]
+        return [*self.groups, *self.consumer_groups, *self.streams_groups]
 
     def _tombstones(self, group_id: str) -> list[Record]:
         return [*self.offsets.tombstones(group_id), *self._group_tombstones(group_id)]
 
     def _group_tombstones(self, group_id: str) -> list[Record]:
-        group = self.consumer_groups.get(group_id)
-        if group is not None:
-            return [*group.tombstones()]
-        return [GroupRecord(group_id, None)]
+        group = self._kind_group(group_id)
+        return [GroupRecord(group_id, None)] if group is None else [*group.tombstones()]
 
     def _consumer_heartbeat(
         self,
@@ -461,7 +492,7 @@ class Shard:
             consumer_heartbeat.check_request(request, ask.version, self.settings)
             group = self.consumer_groups.get(request.group_id)
             replaced = Decision()
-            if request.group_id in self.share_groups:
+            if group is None and self._kind_group(request.group_id) is not None:
                 text = f"Group {request.group_id} is not a consumer group."
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
             if group is None:
@@ -514,15 +545,28 @@ class Shard:
         ask: GroupRequest[ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse],
         now_ms: int,
     ) -> Decision:
-        response = ConsumerGroupDescribeResponse()
-        for group_id in ask.request.group_ids:
-            group = self.consumer_groups.get(group_id)
-            response.groups.append(
-                views.describe_unknown(group_id, exists=self._any(group_id) is not None)
-                if group is None
-                else views.describe_group(group, self.topics_of_cluster, self.settings)
+        groups = self._describe_each(ConsumerRecord, ask.request.group_ids)
+        return _answer(ask, ConsumerGroupDescribeResponse(groups=groups))
+
+    def _describe_each(self, record: type, group_ids: Iterable[str]) -> list[Any]:
+        """Describe groups of the type with these records."""
+        kind, groups = self.kinds[record]
+        described: list[Any] = []
+        for group_id in group_ids:
+            group = groups.get(group_id)
+            if group is not None:
+                described.append(kind.describe(group, self.topics_of_cluster, self.settings))
+                continue
+            exists = self._any(group_id) is not None
+            fault = f"is not a {kind.name} group" if exists else "not found"
+            described.append(
+                kind.described(
+                    group_id=group_id,
+                    error_code=int(ErrorCode.GROUP_ID_NOT_FOUND),
+                    error_message=f"Group {group_id} {fault}.",
+                )
             )
-        return _answer(ask, response)
+        return described
 
     # -- share groups ---------------------------------------------------------------------
 
@@ -560,15 +604,8 @@ class Shard:
         ask: GroupRequest[ShareGroupDescribeRequest, ShareGroupDescribeResponse],
         now_ms: int,
     ) -> Decision:
-        response = ShareGroupDescribeResponse()
-        for group_id in ask.request.group_ids:
-            group = self.share_groups.get(group_id)
-            response.groups.append(
-                share_views.describe_unknown(group_id, exists=self._any(group_id) is not None)
-                if group is None
-                else share_views.describe_group(group, self.topics_of_cluster, self.settings)
-            )
-        return _answer(ask, response)
+        groups = self._describe_each(ShareGroupRecord, ask.request.group_ids)
+        return _answer(ask, ShareGroupDescribeResponse(groups=groups))
 
     def _share_alter(
         self,
@@ -640,6 +677,53 @@ class Shard:
             decision.effects.append(Reply(effect.token, body))
         return decision
 
+    # -- streams groups -------------------------------------------------------------------
+
+    def _streams_heartbeat(
+        self,
+        ask: GroupRequest[StreamsGroupHeartbeatRequest, StreamsHeartbeatResult],
+        now_ms: int,
+    ) -> Decision:
+        request = ask.request
+        try:
+            streams_heartbeat.check_request(request)
+            group = self._streams_group(request.group_id, create=request.member_epoch == 0)
+            decision = streams_heartbeat.heartbeat(
+                group, self.topics_of_cluster, self.settings, ask, now_ms
+            )
+        except KafkaError as error:
+            response = StreamsGroupHeartbeatResponse(
+                error_code=int(error.code), error_message=error.message
+            )
+            return _answer(ask, StreamsHeartbeatResult(response))
+        classic = self.groups.get(request.group_id)
+        if classic is not None and classic.recorded is not None:
+            decision.steps.insert(0, GroupRecord(request.group_id, None))
+        return decision
+
+    def _streams_group(self, group_id: str, *, create: bool) -> StreamsGroup:
+        """Return a streams group, or a new one if `create`, which replaces a classic group without
+        members. Raises GROUP_ID_NOT_FOUND."""
+        group = self.streams_groups.get(group_id)
+        if group is not None:
+            return group
+        other = self._any(group_id)
+        empty = isinstance(other, ClassicGroup) and other.state is GroupState.EMPTY
+        if other is not None and not (create and empty):
+            text = f"Group {group_id} is not a streams group."
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+        if not create:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Streams group {group_id} not found.")
+        return StreamsGroup(group_id)
+
+    def _streams_describe(
+        self,
+        ask: GroupRequest[StreamsGroupDescribeRequest, StreamsGroupDescribeResponse],
+        now_ms: int,
+    ) -> Decision:
+        groups = self._describe_each(StreamsGroupRecord, ask.request.group_ids)
+        return _answer(ask, StreamsGroupDescribeResponse(groups=groups))
+
     def decide_matched(
         self, group_id: str, found: Mapping[str, Iterable[str]], version: int, now_ms: int
     ) -> Decision:
@@ -651,26 +735,30 @@ class Shard:
         topics = self.topics_of_cluster
         return consumer_heartbeat.decide_matched(group, topics, found, version, now_ms)
 
-    def gather_target_input(self, group_id: str) -> TargetInput | None:
-        """Return what the target of a large consumer group is computed from; None if the group is
-        gone."""
-        group = self.consumer_groups.get(group_id)
+    def _large_group(self, group_id: str) -> ConsumerGroup | StreamsGroup | None:
+        return self.consumer_groups.get(group_id) or self.streams_groups.get(group_id)
+
+    def gather_target_input(self, group_id: str) -> LargeInput | None:
+        """Return what the target of a large group is computed from; None if the group is gone."""
+        group = self._large_group(group_id)
         if group is None:
             return None
+        if isinstance(group, StreamsGroup):
+            return gather_streams_input(group, group.epoch, group.configured, group.configs)
         return gather_input(group, self.settings, self.topics_of_cluster, group.epoch)
 
     def decide_targets(
-        self, group_id: str, given: TargetInput, targets: Iterable[tuple[str, Target]]
+        self, group_id: str, given: LargeInput, targets: Iterable[TargetOfMember]
     ) -> Decision:
-        """Store the computed targets of some members of a large consumer group."""
-        group = self.consumer_groups.get(group_id)
+        """Store the computed targets of some members of a large group."""
+        group = self._large_group(group_id)
         return Decision(group_id) if group is None else decide_targets(group, given, targets)
 
     def decide_computed(
-        self, group_id: str, given: TargetInput, now_ms: int, *, stored: bool
+        self, group_id: str, given: LargeInput, now_ms: int, *, stored: bool
     ) -> Decision:
-        """End the computation of a large consumer group's target; `stored`: all its parts are."""
-        group = self.consumer_groups.get(group_id)
+        """End the computation of a large group's target; `stored`: all its parts are."""
+        group = self._large_group(group_id)
         if group is None:
             return Decision(group_id)
         return decide_computed(group, given, now_ms, stored=stored)
@@ -679,21 +767,19 @@ class Shard:
         group = self.groups.get(group_id)
         if group is not None:
             return decide_timer(group, key, now_ms)
-        other = self.consumer_groups.get(group_id)
-        if other is not None:
-            return removal.decide_timer(other, self.topics_of_cluster, self.settings, key, now_ms)
-        share = self.share_groups.get(group_id)
-        if share is not None:
-            return share_heartbeat.decide_timer(share, self.topics_of_cluster, self.settings, key)
+        for kind, groups in self.kinds.values():
+            if group_id in groups:
+                return kind.decide_timer(
+                    groups[group_id], self.topics_of_cluster, self.settings, key, now_ms
+                )
         return Decision(group_id)
 
     def decide_loaded(self, now_ms: int) -> Iterator[Decision]:
         for group in list(self.groups.values()):
             yield decide_loaded(group, now_ms)
-        for other in list(self.consumer_groups.values()):
-            yield removal.decide_loaded(other, self.settings, now_ms)
-        for share in list(self.share_groups.values()):
-            yield share_heartbeat.decide_loaded(share, self.settings, now_ms)
+        for kind, groups in self.kinds.values():
+            for other in list(groups.values()):
+                yield kind.decide_loaded(other, self.settings, now_ms)
 
     def topics(self) -> set[str]:
         return self.offsets.topics()
@@ -709,7 +795,7 @@ class Shard:
     def decide_expiry(self, group_id: str, now_ms: int) -> Decision:
         """Forget a group's expired offsets, and a group without members and offsets itself."""
         decision = Decision(group_id)
-        group = self.groups.get(group_id) or self.consumer_groups.get(group_id)
+        group = self.group_with_offsets(group_id)
         if group is None:
             return decision
         retention_ms = self.settings.offsets_retention_minutes * 60_000
@@ -732,14 +818,12 @@ class Shard:
                 self._ensure(step.group_id)
         elif isinstance(step, GroupRecord):
             self._apply_group(step)
-        elif isinstance(step, ConsumerRecord):
-            self._apply_consumer(step)
-        elif isinstance(step, ShareGroupRecord):
-            self._apply_share(step)
+        elif isinstance(step, KindRecord):
+            self._apply_kind(step)
         elif isinstance(step, PendingBatch | TransactionMarker):
             self._apply_transaction(step)
         else:
-            other = self.consumer_groups.get(group_id) or self.share_groups.get(group_id)
+            other = self._kind_group(group_id)
             (self.groups[group_id] if other is None else other).apply(step)
 
     def _apply_transaction(self, step: PendingBatch | TransactionMarker) -> None:
@@ -766,40 +850,29 @@ class Shard:
         if record.value is None:
             self.groups.pop(record.group_id, None)
         else:
-            self.consumer_groups.pop(record.group_id, None)
+            for _, groups in self.kinds.values():
+                groups.pop(record.group_id, None)
             self._create(record.group_id).apply(record)
 
-    def _apply_consumer(self, record: ConsumerRecord) -> None:
+    def _apply_kind(self, record: KindRecord) -> None:
         group_id = record.group_id
-        group = self.consumer_groups.get(group_id)
+        kind, groups = self.kinds[type(record)]
+        group = groups.get(group_id)
         if record.value is None:
-            if record.kind is ConsumerKind.GROUP:
-                self.consumer_groups.pop(group_id, None)
+            if record.kind is kind.end:
+                groups.pop(group_id, None)
             elif group is not None:
                 group.apply(record)
             return
         if group is None:
             # A classic group with its id is empty, or only stores offsets.
             self.groups.pop(group_id, None)
-            group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
-        group.apply(record)
-
-    def _apply_share(self, record: ShareGroupRecord) -> None:
-        group_id = record.group_id
-        group = self.share_groups.get(group_id)
-        if record.value is None:
-            if record.kind is ShareKind.GROUP:
-                self.share_groups.pop(group_id, None)
-            elif group is not None:
-                group.apply(record)
-            return
-        if group is None:
-            group = self.share_groups[group_id] = ShareGroup(group_id)
+            group = groups[group_id] = kind.create(group_id)
         group.apply(record)
 
     def _ensure(self, group_id: str) -> None:
         """Create a group that only stores offsets, unless there is one of any type."""
-        if group_id not in self.consumer_groups and group_id not in self.share_groups:
+        if self._kind_group(group_id) is None:
             self._create(group_id)
 
     def _create(self, group_id: str) -> ClassicGroup:
@@ -826,10 +899,9 @@ class Shard:
         for group in list(self.groups.values()):
             if group.recorded is not None:
                 yield GroupRecord(group.group_id, group.recorded)
-        for other in list(self.consumer_groups.values()):
-            yield from other.records()
-        for share in list(self.share_groups.values()):
-            yield from share.records()
+        for _, groups in self.kinds.values():
+            for other in list(groups.values()):
+                yield from other.records()
         yield from self.offsets.records()
 
 
@@ -873,4 +945,6 @@ _DECIDE: dict[type, Callable[[Shard, GroupRequest[Any, Any], int], Decision]] = 
     AlterShareGroupOffsetsRequest: Shard._share_alter,
     DeleteShareGroupOffsetsRequest: Shard._share_delete_offsets,
     ListShares: Shard._list_shares,
+    StreamsGroupHeartbeatRequest: Shard._streams_heartbeat,
+    StreamsGroupDescribeRequest: Shard._streams_describe,
 }

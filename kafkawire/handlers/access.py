@@ -183,8 +183,19 @@ ACCESS: dict[int, ApiAccess] = {
     ),
     79: ApiAccess(items=(("READ group", "30 for the whole request"), ("READ topic", "29"))),
     **dict.fromkeys((83, 84, 85, 86, 87), ApiAccess(_cluster(_O.CLUSTER_ACTION))),
-    # before rights: see kafkawire.handlers.unserved_groups
-    **dict.fromkeys((88, 89), ApiAccess()),
+    88: ApiAccess(
+        items=(
+            ("READ group", "30 for the whole request"),
+            ("DESCRIBE topic, of the topology", "29 for the whole request"),
+            ("CREATE cluster or topic, of internal topics", "status 3, not created"),
+        )
+    ),
+    89: ApiAccess(
+        items=(
+            ("DESCRIBE group", "30, before the others"),
+            ("DESCRIBE topic, of the topology", "29 for the group"),
+        )
+    ),
     76: ApiAccess(
         items=(
             ("READ group", "30 for the whole request"),

@@ -12,6 +12,7 @@ group.version is finalized at level 1 (KIP-848): Kafka's clients use the consume
 the APIs are listed, which they are at each level.
 
 share.version is finalized at level 2 (KIP-932, KIP-1191): share groups and their dead letters.
+streams.version is finalized at level 1 (KIP-1071): streams groups.
 
 Not done: the features of protocols that are not served (metadata.version and others).
 """

@@ -45,7 +45,7 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
     v1 sources and synonyms; v3 types and documentation; v4 flexible. Resources: topics, this
     broker, the cluster's default (broker ""), loggers of this broker, groups and client metrics
     subscriptions, which need not exist. A repeated resource is rejected with INVALID_REQUEST. Not
-    done: settings of share and streams groups; other brokers' settings (send the request to them).
+    done: other brokers' settings (send the request to them).
     """
     topics = (each for each in req.resources if each.resource_type == ResourceType.TOPIC)
     await ctx.find_topics(each.resource_name for each in topics)

@@ -26,7 +26,7 @@ async def incremental_alter_configs(
     v1 flexible. SET, DELETE, and for lists APPEND and SUBTRACT. Resources: topics, this broker, all
     brokers (""), loggers of this broker (not stored, as in Kafka), groups and client metrics
     subscriptions, which need not exist. A change is effective and durable when the response is
-    sent. Not done: settings of share and streams groups.
+    sent.
     """
     faults: dict[int, KafkaError] = {}
     resources: list[Resource] = []

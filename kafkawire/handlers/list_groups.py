@@ -1,20 +1,20 @@
 """ListGroups v0-5: the groups this broker coordinates.
 
 v1 throttle time; v3 flexible; v4 states in filter and answer; v5 types in filter and answer.
-Not done: streams groups (there are no such groups yet).
 """
 
 from __future__ import annotations
 
 from kafkawire.groups.consumer.group import ConsumerState
 from kafkawire.groups.model.states import GroupState
+from kafkawire.groups.streams.group import StreamsState
 from kafkawire.handlers.clients import client_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kafkawire.security.acls.model import Operation, ResourceKind
 
-_STATES = frozenset(state.value.lower() for state in (*GroupState, *ConsumerState))
-_TYPES = frozenset(("classic", "consumer", "share"))
+_STATES = frozenset(state.value.lower() for state in (*GroupState, *ConsumerState, *StreamsState))
+_TYPES = frozenset(("classic", "consumer", "share", "streams"))
 NO_NAME = "-"
 MAX_NAME_CHARS = 100
 """Maximum length of a state or type name."""

@@ -55,7 +55,7 @@ class ApiRow:
     """The oldest version in ApiVersions, if it must differ from `min_version` (KAFKA-18659)."""
     compile_answer: str | None = None
     """The function of the handler's module that compiles the encoders of a version; of a handler
-    that encodes its answers itself."""
+    that encodes its answers itself, or needs more codecs than those of its messages."""
     answer_now: str | None = None
     """The function of the handler's module that is called before the handler: an AnswerNow."""
 
@@ -68,10 +68,6 @@ class ApiRow:
     def max_version(self) -> int:
         """The newest version served."""
         return spec_of(self.key).max_version if self.newest is None else self.newest
-
-
-def _list_unserved(*keys: int) -> list[ApiRow]:
-    return [ApiRow(key, "unserved_groups") for key in keys]
 
 
 ROWS: tuple[ApiRow, ...] = (
@@ -141,7 +137,8 @@ ROWS: tuple[ApiRow, ...] = (
     ApiRow(78, "share_fetch"),
     ApiRow(79, "share_acknowledge"),
     *(ApiRow(key, "share_group_states") for key in (83, 84, 85, 86, 87)),
-    *_list_unserved(88, 89),  # streams groups
+    ApiRow(88, "streams_group_heartbeat", compile_answer="compile_answer"),
+    ApiRow(89, "streams_group_describe"),
     ApiRow(90, "describe_share_group_offsets"),
     ApiRow(91, "alter_share_group_offsets"),
     ApiRow(92, "delete_share_group_offsets"),

@@ -1,5 +1,5 @@
-"""UpdateFeatures: change the finalized levels of transaction.version, group.version and
-share.version (KIP-584)."""
+"""UpdateFeatures: change the finalized levels of transaction.version, group.version, share.version
+and streams.version (KIP-584)."""
 
 from __future__ import annotations
 

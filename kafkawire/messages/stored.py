@@ -4,9 +4,9 @@ group metadata of consumers.
 The formats are Kafka's own, so that its tools read our topics. A key or value on disk starts with
 its version as int16: `codec.compile.encode_versioned` and `decode_versioned`. For keys the version
 is the kind of record: 0 and 1 an offset (0 is only read), 2 a classic group, 3 to 8 and 16 a group
-with the consumer protocol (KIP-848), 10 to 15 a share group (KIP-932); in `__transaction_state` 0 a
-transactional id; in `__share_group_state` 0 the state of a share partition, 1 a change of it. A
-null value is a tombstone.
+with the consumer protocol (KIP-848), 10 to 15 a share group (KIP-932), 17 to 23 a streams group
+(KIP-1071); in `__transaction_state` 0 a transactional id; in `__share_group_state` 0 the state of a
+share partition, 1 a change of it. A null value is a tombstone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Annotated
 
 from kafkawire.codec.schema import ignorable, since, stored_message, struct, tag, until
 from kafkawire.codec.types import ZERO_UUID, UnknownTags, int8, int16, int32, int64, uuid
+from kafkawire.messages.streams_group_describe import Endpoint, KeyValue, TaskIds
+from kafkawire.messages.streams_group_heartbeat import Subtopology
 
 
 @stored_message(versions=(0, 1))
@@ -249,7 +251,7 @@ class ShareGroupMemberKey:
     and 14 (its current assignment)."""
 
     group: str = ""
-    member: str = ""
+    name: str = ""
 
 
 @stored_message(versions=(0, 0), flexible_from=0)
@@ -327,6 +329,109 @@ class ShareGroupStatePartitionMetadataValue:
     initializing_topics: list[NamedTopicPartitions] = []
     initialized_topics: list[NamedTopicPartitions] = []
     deleting_topics: list[NamedTopic] = []
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(17, 23))
+class StreamsGroupKey:
+    """A streams group, in records of types 17 (its epoch), 20 (the epoch of its target assignment)
+    and 23 (its topology)."""
+
+    group: str = ""
+
+
+@stored_message(versions=(19, 22))
+class StreamsGroupMemberKey:
+    """A member of a streams group, in records of types 19 (its metadata), 21 (its target
+    assignment) and 22 (its current assignment)."""
+
+    group: str = ""
+    name: str = ""
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class StreamsGroupMetadataValue:
+    """The epoch of a streams group, a hash of its topics, and what its last assignment was made
+    from (key type 17). `validated_topology_epoch`: of the topology whose topics all exist; -1: they
+    do not. The last two are written by Kafka for a plugin."""
+
+    epoch: int32 = 0
+    metadata_hash: int64 = 0
+    validated_topology_epoch: Annotated[int32, tag(0)] = -1
+    last_assignment_configs: Annotated[list[KeyValue] | None, tag(1)] = None
+    stored_description_topology_epoch: Annotated[int32, tag(2)] = -1
+    failed_description_topology_epoch: Annotated[int32, tag(3)] = -1
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class StreamsGroupMemberMetadataValue:
+    """A member of a streams group (key type 19): one stream thread of a process."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int32 = -1
+    topology_epoch: int32 = 0
+    process_id: str = ""
+    user_endpoint: Endpoint | None = None
+    client_tags: list[KeyValue] = []
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class StreamsGroupTargetAssignmentMetadataValue:
+    """The epoch of the target assignment (key type 20), and when it was computed; 0: unknown."""
+
+    assignment_epoch: int32 = 0
+    assignment_timestamp: Annotated[int64, tag(0)] = 0
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class StreamsGroupTargetAssignmentMemberValue:
+    """The target assignment of a member of a streams group (key type 21)."""
+
+    active_tasks: list[TaskIds] = []
+    standby_tasks: list[TaskIds] = []
+    warmup_tasks: list[TaskIds] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class CurrentTaskIds:
+    """Tasks that a member has, and the epoch in which it got each; None for other than active ones
+    (KIP-1251)."""
+
+    subtopology_id: str = ""
+    partitions: list[int32] = []
+    assignment_epochs: Annotated[list[int32] | None, tag(0)] = None
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class StreamsGroupCurrentMemberAssignmentValue:
+    """The epoch, state and tasks of a member of a streams group (key type 22)."""
+
+    member_epoch: int32 = 0
+    previous_member_epoch: int32 = 0
+    state: int8 = 0
+    active_tasks: list[CurrentTaskIds] = []
+    standby_tasks: list[CurrentTaskIds] = []
+    warmup_tasks: list[CurrentTaskIds] = []
+    active_tasks_pending_revocation: list[CurrentTaskIds] = []
+    standby_tasks_pending_revocation: list[CurrentTaskIds] = []
+    warmup_tasks_pending_revocation: list[CurrentTaskIds] = []
+    unknown_tags: UnknownTags = None
+
+
+@stored_message(versions=(0, 0), flexible_from=0)
+class StreamsGroupTopologyValue:
+    """The topology of a streams group, as its first member sent it (key type 23)."""
+
+    epoch: int32 = 0
+    subtopologies: list[Subtopology] = []
     unknown_tags: UnknownTags = None
 
 

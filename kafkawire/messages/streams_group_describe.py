@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from kafkawire.codec.schema import fresh, request, response, since, struct
+from kafkawire.codec.schema import fresh, ignorable, request, response, since, struct
 from kafkawire.codec.types import UnknownTags, int8, int16, int32, int64, uint16
 from kafkawire.messages.streams_group_topology_description_update import TopologyDescription
 
@@ -131,6 +131,7 @@ class DescribedGroup:
     authorized_operations: int32 = -2147483648
     topology_description: Annotated[TopologyDescription | None, since(1)] = None
     topology_description_status: Annotated[int8, since(1)] = 0
+    assignor_name: Annotated[str | None, since(1), ignorable] = None
     unknown_tags: UnknownTags = None
 
 
@@ -138,8 +139,7 @@ class DescribedGroup:
 class StreamsGroupDescribeResponse:
     """Epochs, topology, members and tasks.
 
-    v1 adds the topology's description. Not declared: the assignor's name that KIP-1357 adds to v1;
-    check its position among the fields before serving v1.
+    v1 adds the topology's description (KIP-1331) and the assignor's name (KIP-1357).
     """
 
     throttle_time_ms: int32 = 0

@@ -10,10 +10,11 @@ from kafkawire.codec.configs.group_config import (
     GROUP_CONFIGS,
     ConsumerGroupSettings,
     ShareGroupSettings,
+    bounds_of,
     check_group,
     list_beyond,
 )
-from kafkawire.codec.configs.group_rows import bound_names, broker_name
+from kafkawire.codec.configs.group_rows import broker_name
 from kafkawire.codec.configs.offset_reset import OffsetReset, ResetKind, parse_offset_reset
 from kafkawire.codec.configs.parse import ConfigError
 from kafkawire.codec.configs.settings import BROKER_CONFIGS, BrokerConfig, text_of
@@ -91,12 +92,18 @@ def test_groups_have_the_settings_of_kafka_whose_defaults_are_the_brokers() -> N
         "share.retry.delay.max.ms",
         "errors.deadletterqueue.topic.name",
         "errors.deadletterqueue.copy.record.enable",
+        "streams.session.timeout.ms",
+        "streams.heartbeat.interval.ms",
+        "streams.assignment.interval.ms",
+        "streams.num.standby.replicas",
+        "streams.initial.rebalance.delay.ms",
+        "streams.assignor.name",
     ]
     for name, row in GROUP_CONFIGS.items():
         if not row.broker_name:
             continue
         assert row.default == BROKER_CONFIGS[broker_name(name)].default
-        assert all(bound in BROKER_CONFIGS for bound in bound_names(name))
+        assert all(bound in BROKER_CONFIGS for bound in bounds_of(name) if bound)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +111,8 @@ def test_groups_have_the_settings_of_kafka_whose_defaults_are_the_brokers() -> N
     [
         ({"group.consumer.session.timeout.ms": "44999"}, "must not be above"),
         ({"group.consumer.session.timeout.ms": "60001"}, "must not be above"),
+        ({"group.streams.session.timeout.ms": "60001"}, "must not be above"),
+        ({"group.streams.num.standby.replicas": "3"}, "must not be above"),
         ({"group.consumer.heartbeat.interval.ms": "4999"}, "must not be above"),
         ({"group.consumer.max.heartbeat.interval.ms": "4999"}, "must not be above"),
         ({"group.consumer.assignment.interval.ms": "15001"}, "must not be above"),
@@ -172,6 +181,11 @@ def test_effective_values_are_within_the_bounds(a: int, b: int, stored: int, mor
         ({SESSION: "44999"}, "in the range 45000 to 60000 inclusive"),
         ({HEARTBEAT: "15001"}, "in the range 5000 to 15000 inclusive"),
         ({ASSIGNMENT: "-1"}, "a whole number from 0"),
+        (
+            {"streams.num.standby.replicas": "3"},
+            "in the range 0 to 2 inclusive, of group.streams.max.standby.replicas",
+        ),
+        ({"streams.initial.rebalance.delay.ms": "-1"}, "a whole number from 0"),
         ({SESSION: "soon"}, "a whole number from 1"),
     ],
 )

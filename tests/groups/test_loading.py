@@ -293,7 +293,7 @@ async def test_unknown_records_are_skipped(caplog: pytest.LogCaptureFixture) -> 
     bench = await busy()
     before = known(bench.coordinator.shard)
     pairs: list[tuple[bytes | None, bytes | None]] = [
-        (b"\0\x11\0\1g", b"\0\0"),  # of a streams group
+        (b"\0\x12\0\1g", b"\0\0"),  # of a type that Kafka does not have
         (b"\0\1\0\x63", b"\0\3"),  # a key cut off
         (b"\0\2\0\1g", b"\0\7"),  # a value of an unknown version
         (b"", None),

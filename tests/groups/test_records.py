@@ -162,7 +162,7 @@ def test_all_value_versions_are_read(version: int) -> None:
 
 
 def test_unknown_record_types_are_ignored() -> None:
-    assert decode_record(b"\0\x11\0\1g", b"\0\0whatever") is None  # of a streams group
+    assert decode_record(b"\0\x12\0\1g", b"\0\0whatever") is None
     for key, value in [
         (None, b""),
         (b"\0", b""),

@@ -1,7 +1,4 @@
-"""The table of APIs: each row names a handler that exists.
-
-Covers: kafkawire.handlers.unserved_groups.
-"""
+"""The table of APIs: each row names a handler that exists."""
 
 from __future__ import annotations
 
@@ -12,8 +9,6 @@ import pytest
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.table import OWN_ROWS, ROWS, Api, ApiRow
 from kafkawire.messages.api_versions import ApiVersionsRequest
-from kafkawire.messages.registry import request_class
-from tests.handlers.test_failures import codes, one_of_each
 from tests.kit.client import Client
 from tests.kit.server import port_of, running
 
@@ -22,22 +17,6 @@ from tests.kit.server import port_of, running
 def test_each_row_names_a_handler(row: ApiRow) -> None:
     handler = getattr(Api(row).import_handler_module(), row.hot_class or row.module)
     assert callable(handler)
-
-
-async def test_unserved_group_protocols_are_advertised_and_refused(tmp_path: Path) -> None:
-    """Clients know only by the error that the protocol is off, and wait forever without it."""
-    async with running(tmp_path) as server:
-        client = await Client.connect(port_of(server))
-        try:
-            answer = await client.call(ApiVersionsRequest("tests", "1"), 4)
-            advertised = {row.api_key: row.max_version for row in answer.api_keys}
-            for row in (row for row in ROWS if row.module == "unserved_groups"):
-                newest = advertised[row.key]
-                request = one_of_each(request_class(row.key))
-                found = set(codes(await client.call(request, newest))) - {0}
-                assert found == {ErrorCode.UNSUPPORTED_VERSION}, row
-        finally:
-            await client.close()
 
 
 @pytest.mark.parametrize(

@@ -252,15 +252,18 @@ async def test_transaction_version_is_finalized(client: Client) -> None:
     request = ApiVersionsRequest("test", "1")
     third, fourth = [await client.call(request, version) for version in (3, 4)]
     for answer in (third, fourth):
-        feature, of_groups, of_shares = answer.finalized_features
+        feature, of_groups, of_shares, of_streams = answer.finalized_features
         assert (of_groups.name, of_groups.max_version_level) == ("group.version", 1)
         assert (of_shares.name, of_shares.max_version_level) == ("share.version", 2)
+        assert (of_streams.name, of_streams.max_version_level) == ("streams.version", 1)
         assert answer.finalized_features_epoch >= 0
         assert (feature.name, feature.min_version_level) == ("transaction.version", 2)
         assert feature.max_version_level == 2
     assert third.supported_features == []  # KAFKA-17492
     supported = [each.name for each in fourth.supported_features]
-    assert supported == ["transaction.version", "group.version", "share.version"]
+    assert supported == [
+        "transaction.version", "group.version", "share.version", "streams.version",
+    ]  # fmt: skip
 
 
 async def test_a_restart_keeps_epochs_and_open_transactions(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from tests.kit.produce_fetch import make
 from tests.kit.server import options, port_of, running
 
 TV, GV, SV = "transaction.version", "group.version", "share.version"
+STREAMS = "streams.version"
 UP, SAFE, UNSAFE = 1, 2, 3
 REFUSED = "The update failed for all features since the following feature had an error: "
 NEEDS_TYPE = (
@@ -52,7 +53,7 @@ async def levels(broker: FakeBroker, version: int = 4) -> tuple[int, dict[str, i
     """(epoch, finalized levels) as clients read them."""
     answer = await call(broker, ApiVersionsRequest("test", "1"), version)
     found = {each.name: each.max_version_level for each in answer.finalized_features}
-    assert (found.pop(GV), found.pop(SV)) == (1, 2)
+    assert (found.pop(GV), found.pop(SV), found.pop(STREAMS)) == (1, 2, 1)
     return answer.finalized_features_epoch, found
 
 
@@ -90,8 +91,8 @@ async def test_level_is_lowered_and_raised(version: int, kind: int) -> None:
             f"Invalid update version -1 for feature {TV}. A feature version cannot be less than 0.",
         ),
         (
-            ("streams.version", 1, UP),
-            "Invalid update version 1 for feature streams.version. "
+            ("kraft.version", 1, UP),
+            "Invalid update version 1 for feature kraft.version. "
             f"Local controller {ME} does not support this feature.",
         ),
         (("x", 0, UP), "Invalid update version 0 for feature x. Feature x not found."),
@@ -178,9 +179,10 @@ async def features_of(client: Client) -> tuple[int, dict[str, int]]:
         (TV, 0, 2),
         (GV, 0, 1),
         (SV, 0, 2),
+        (STREAMS, 0, 1),
     ]
     found = {each.name: each.max_version_level for each in answer.finalized_features}
-    assert (found.pop(GV), found.pop(SV)) == (1, 2)
+    assert (found.pop(GV), found.pop(SV), found.pop(STREAMS)) == (1, 2, 1)
     return answer.finalized_features_epoch, found
 
 
@@ -252,7 +254,7 @@ async def test_level_is_obeyed_at_once_and_after_a_restart(tmp_path: Path) -> No
         await client.close()
 
 
-@pytest.mark.parametrize(("name", "level"), [(TV, 3), (TV, -1), ("streams.version", 1)])
+@pytest.mark.parametrize(("name", "level"), [(TV, 3), (TV, -1), ("kraft.version", 1)])
 async def test_stored_level_of_a_newer_program_stops_the_start(
     name: str, level: int, tmp_path: Path
 ) -> None:

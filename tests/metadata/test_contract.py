@@ -319,6 +319,7 @@ async def test_levels_of_features_are_stored_with_a_rising_epoch(
         ("transaction.version", 2),
         ("group.version", 1),
         ("share.version", 2),
+        ("streams.version", 1),
     ]
     epochs = [0]
     for level in (1, 0, 0, 2):

@@ -3,9 +3,10 @@
 `transaction.version` (KIP-890): 0 stores transactions in the oldest format, 1 in the flexible one,
 2 raises a producer's epoch with each transaction. `group.version` (KIP-848): 1 serves the consumer
 group protocol; members of such a group get UNSUPPORTED_VERSION at 0. The feature share.version
-(KIP-932): 1 serves share groups, 2 their dead letters (KIP-1191). `check_update` decides as the
-controller of Apache Kafka 4.3 does (FeatureControlManager). Pure: levels are stored by the metadata
-store and changed by `kafkawire.broker.features`.
+(KIP-932): 1 serves share groups, 2 their dead letters (KIP-1191). `streams.version` (KIP-1071): 1
+serves streams groups. `check_update` decides as the controller of Apache Kafka 4.3 does
+(FeatureControlManager). Pure: levels are stored by the metadata store and changed by
+`kafkawire.broker.features`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import NamedTuple
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
+STREAMS_VERSION = "streams.version"
 MAX_NAME = 249
 """Characters of an unknown feature's name that an error message repeats."""
 
@@ -34,6 +36,7 @@ FEATURES = {
     TRANSACTION_VERSION: Feature(TRANSACTION_VERSION, 0, 2, 2),
     GROUP_VERSION: Feature(GROUP_VERSION, 0, 1, 1),  # on, as in a new cluster of Kafka 4
     SHARE_VERSION: Feature(SHARE_VERSION, 0, 2, 2),  # on, as in a new cluster of Kafka 4.4
+    STREAMS_VERSION: Feature(STREAMS_VERSION, 0, 1, 1),  # on, as in a new cluster of Kafka 4.2
 }
 
 

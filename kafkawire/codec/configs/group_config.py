@@ -19,7 +19,7 @@ from kafkawire.codec.configs.group_rows import (
 )
 from kafkawire.codec.configs.offset_reset import OffsetReset, ResetKind, parse_offset_reset
 from kafkawire.codec.configs.parse import ConfigError, validate, whole_number
-from kafkawire.codec.configs.row import Config, Value
+from kafkawire.codec.configs.row import INT32_MAX, Config, Value
 from kafkawire.codec.configs.share_rows import (
     AUTO_OFFSET_RESET,
     DEAD_LETTER_COPY,
@@ -38,13 +38,25 @@ from kafkawire.codec.configs.share_rows import (
     SHARE_HEARTBEAT_INTERVAL,
     SHARE_SESSION_TIMEOUT,
 )
+from kafkawire.codec.configs.streams_rows import (
+    INITIAL_DELAY,
+    MAX_STANDBY_REPLICAS,
+    STANDBY_REPLICAS,
+    STREAMS_ASSIGNMENT_INTERVAL,
+    STREAMS_GROUP_ROWS,
+    STREAMS_HEARTBEAT_INTERVAL,
+    STREAMS_SESSION_TIMEOUT,
+)
 
-GROUP_CONFIGS: dict[str, Config] = {row.name: row for row in (*GROUP_ROWS, *SHARE_GROUP_ROWS)}
+GROUP_CONFIGS: dict[str, Config] = {
+    row.name: row for row in (*GROUP_ROWS, *SHARE_GROUP_ROWS, *STREAMS_GROUP_ROWS)
+}
 """Settings of groups by name."""
 _BOUNDED = [row.name for row in GROUP_CONFIGS.values() if row.broker_name]
 _TIMEOUTS = (
     (SESSION_TIMEOUT, HEARTBEAT_INTERVAL),
     (SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL),
+    (STREAMS_SESSION_TIMEOUT, STREAMS_HEARTBEAT_INTERVAL),
 )
 _LATEST = OffsetReset(ResetKind.LATEST)
 
@@ -76,20 +88,34 @@ class ShareGroupSettings(NamedTuple):
     retry_delay_max_ms: int = DEFAULT_RETRY_DELAY_MAX_MS
 
 
+class StreamsGroupSettings(NamedTuple):
+    """The effective settings of one streams group, in ms."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+    standby_replicas: int
+    initial_rebalance_delay_ms: int
+
+
 BrokerNumber = Callable[[str], int]
 """Returns the broker's value of a setting that is a whole number."""
 
 
-class _Limits(NamedTuple):
-    """The broker's value of a setting of groups, and its bounds."""
+def bounds_of(name: str) -> tuple[str | None, str | None]:
+    """Return the broker's settings that bound a setting of groups; None: there is none."""
+    if name == STANDBY_REPLICAS:
+        return None, MAX_STANDBY_REPLICAS
+    return (None, None) if name == INITIAL_DELAY else bound_names(name)
 
-    default: int
-    least: int
-    greatest: int
 
-
-def _limits(name: str, broker: BrokerNumber) -> _Limits:
-    return _Limits(*map(broker, (broker_name(name), *bound_names(name))))
+def _limits(name: str, broker: BrokerNumber) -> tuple[int, int]:
+    """Return the least and the greatest value of a setting of groups."""
+    least, greatest = bounds_of(name)
+    return (
+        int(GROUP_CONFIGS[name].at_least or 0) if least is None else broker(least),
+        INT32_MAX if greatest is None else broker(greatest),
+    )
 
 
 def consumer_group_settings(
@@ -120,11 +146,25 @@ def share_group_settings(overrides: Mapping[str, str], broker: BrokerNumber) -> 
     )
 
 
+def streams_group_settings(
+    overrides: Mapping[str, str], broker: BrokerNumber
+) -> StreamsGroupSettings:
+    """Return the effective settings of a streams group with these settings of its own. Hot."""
+    names = (
+        STREAMS_SESSION_TIMEOUT,
+        STREAMS_HEARTBEAT_INTERVAL,
+        STREAMS_ASSIGNMENT_INTERVAL,
+        STANDBY_REPLICAS,
+        INITIAL_DELAY,
+    )
+    return StreamsGroupSettings(*(_effective(name, overrides, broker) for name in names))
+
+
 def _effective(name: str, overrides: Mapping[str, str], broker: BrokerNumber) -> int:
     text = overrides.get(name)
     if text is None:
         return broker(broker_name(name))
-    _, least, greatest = _limits(name, broker)
+    least, greatest = _limits(name, broker)
     return min(max(int(text), least), greatest)  # a number: checked before it was stored
 
 
@@ -147,11 +187,11 @@ def check_group(overrides: Mapping[str, str], broker: BrokerNumber) -> None:
         if not row.broker_name:
             _check_unbounded(name, validate(row, text))
             continue
-        _, least, greatest = _limits(name, broker)
+        least, greatest = _limits(name, broker)
         value = values[name] = whole_number(validate(row, text))
         if not least <= value <= greatest:
-            low, high = bound_names(name)
-            why = f"it must be in the range {least} to {greatest} inclusive, of {low} and {high}"
+            bounds = " and ".join(filter(None, bounds_of(name)))
+            why = f"it must be in the range {least} to {greatest} inclusive, of {bounds}"
             raise ConfigError(name, value, why)
     for timeout, heartbeat in _TIMEOUTS:
         if not values.keys() & {timeout, heartbeat}:
@@ -175,15 +215,17 @@ def check_group_defaults(values: Mapping[str, Value]) -> None:
     """Raise ConfigError unless the broker's settings about groups fit together, as in Kafka
     (GroupCoordinatorConfig). `values`: the broker's settings by name."""
     for name in _BOUNDED:
-        own, (least, greatest) = broker_name(name), bound_names(name)
+        own, (least, greatest) = broker_name(name), bounds_of(name)
         for low, high in ((least, greatest), (least, own), (own, greatest)):
-            check_not_above(values, low, high)
+            if low is not None and high is not None:
+                check_not_above(values, low, high)
     for timeout, heartbeat in _TIMEOUTS:
         session, interval = broker_name(timeout), broker_name(heartbeat)
         if whole_number(values[interval]) >= whole_number(values[session]):
             why = f"it must be less than {session}, which is {values[session]}"
             raise ConfigError(interval, whole_number(values[interval]), why)
-    for assignors in ("group.consumer.assignors", "group.share.assignors"):
+    for kind in ("consumer", "share", "streams"):
+        assignors = f"group.{kind}.assignors"
         if not values[assignors]:
             raise ConfigError(assignors, "", "it must name an assignor")
     # Otherwise the members of one group could not all fetch (Kafka: ShareGroupConfig).

@@ -1,5 +1,5 @@
 """The rows of the table of settings that are about groups of KIP-848; data only. Those of share
-groups are in `share_rows`.
+and streams groups are in `share_rows` and `streams_rows`.
 
 The settings of single groups have the names that Kafka's GroupConfig gives them. `X` of a group has
 its default in the broker's setting `group.X`; `group.KIND.min.REST` and `group.KIND.max.REST`

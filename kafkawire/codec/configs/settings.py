@@ -26,6 +26,7 @@ from kafkawire.codec.configs.durability_rules import (
 from kafkawire.codec.configs.features import (
     GROUP_VERSION,
     SHARE_VERSION,
+    STREAMS_VERSION,
     TRANSACTION_VERSION,
     FinalizedFeatures,
 )
@@ -33,10 +34,12 @@ from kafkawire.codec.configs.group_config import (
     GROUP_CONFIGS,
     ConsumerGroupSettings,
     ShareGroupSettings,
+    StreamsGroupSettings,
     check_group_defaults,
     check_not_above,
     consumer_group_settings,
     share_group_settings,
+    streams_group_settings,
 )
 from kafkawire.codec.configs.parse import (
     ConfigError,
@@ -456,6 +459,20 @@ class BrokerConfig:
     group_share_assignors: list[str]
     group_share_max_share_sessions: int
     group_share_initialize_retry_interval_ms: int
+    group_streams_session_timeout_ms: int
+    group_streams_min_session_timeout_ms: int
+    group_streams_max_session_timeout_ms: int
+    group_streams_heartbeat_interval_ms: int
+    group_streams_min_heartbeat_interval_ms: int
+    group_streams_max_heartbeat_interval_ms: int
+    group_streams_assignment_interval_ms: int
+    group_streams_min_assignment_interval_ms: int
+    group_streams_max_assignment_interval_ms: int
+    group_streams_num_standby_replicas: int
+    group_streams_max_standby_replicas: int
+    group_streams_initial_rebalance_delay_ms: int
+    group_streams_max_size: int
+    group_streams_assignors: list[str]
     errors_deadletterqueue_auto_create_topics_enable: bool
     errors_deadletterqueue_topic_name_prefix: str
     share_coordinator_state_topic_num_partitions: int
@@ -595,6 +612,24 @@ class BrokerConfig:
             self.group_share_record_lock_duration_ms,
             self.group_share_delivery_count_limit,
             self.group_share_partition_max_record_locks,
+        )
+
+    @property
+    def streams_version(self) -> int:
+        """The finalized level of the feature streams.version: 0 without streams groups."""
+        return self._features.level(STREAMS_VERSION)
+
+    def streams_group_settings(self, group_id: str) -> StreamsGroupSettings:
+        """Return the effective settings of a streams group, like `consumer_group_settings`. Hot."""
+        own = self._groups.get(group_id)
+        if own is not None:
+            return streams_group_settings(own, self.number)
+        return StreamsGroupSettings(
+            self.group_streams_session_timeout_ms,
+            self.group_streams_heartbeat_interval_ms,
+            self.group_streams_assignment_interval_ms,
+            self.group_streams_num_standby_replicas,
+            self.group_streams_initial_rebalance_delay_ms,
         )
 
     def number(self, name: str) -> int:

@@ -36,6 +36,7 @@ from kafkawire.codec.configs.row import (
 )
 from kafkawire.codec.configs.sasl_rows import SASL_ROWS
 from kafkawire.codec.configs.share_rows import SHARE_BROKER_ROWS
+from kafkawire.codec.configs.streams_rows import STREAMS_BROKER_ROWS
 from kafkawire.codec.configs.tier_rows import TIER_BROKER_ROWS, TIER_TOPIC_ROWS
 from kafkawire.codec.configs.tls_rows import TLS_BROKER_ROWS
 
@@ -423,6 +424,7 @@ _BROKER_ROWS = (
     Config("group.max.size", I, INT32_MAX, "The most members of one group.", at_least=1),
     *GROUP_BROKER_ROWS,
     *SHARE_BROKER_ROWS,
+    *STREAMS_BROKER_ROWS,
     Config("offset.metadata.max.bytes", I, 4096,
            "The longest metadata string of a committed offset, in bytes.", at_least=0),
     Config("offsets.retention.minutes", I, 10_080,

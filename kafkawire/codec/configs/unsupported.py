@@ -44,9 +44,6 @@ _CLUSTER_WIDE: dict[str, Config] = {
         follower.fetch.last.tiered.offset.enable
     """),
     **_rows(I, """
-        group.streams.assignment.interval.ms
-    """, 0),
-    **_rows(I, """
         group.coordinator.cached.buffer.max.bytes share.coordinator.cached.buffer.max.bytes
     """, 524_288),
     **_rows(L, """
@@ -118,13 +115,7 @@ _STATIC = """
     group.coordinator.background.threads group.coordinator.rebalance.protocols
     group.coordinator.threads
     group.share.persister.class.name
-    group.streams.heartbeat.interval.ms
-    group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
-    group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms
-    group.streams.max.size group.streams.max.standby.replicas
-    group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
-    group.streams.min.session.timeout.ms group.streams.num.standby.replicas
-    group.streams.session.timeout.ms initial.broker.registration.timeout.ms
+    initial.broker.registration.timeout.ms
     internal.metadata.delete.delay.millis
     internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
     kafka.metrics.polling.interval.secs kafka.metrics.reporters

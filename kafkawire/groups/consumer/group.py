@@ -45,7 +45,7 @@ from kafkawire.groups.model.changes import (
 )
 from kafkawire.groups.model.decision import Step
 from kafkawire.groups.model.records import ConsumerKind, ConsumerRecord
-from kafkawire.groups.model.topics import TopicRevision
+from kafkawire.groups.model.topics import ClusterTopics, TopicRevision
 from kafkawire.messages.stored import (
     ConsumerGroupMetadataValue,
     ConsumerGroupRegularExpressionValue,
@@ -142,6 +142,13 @@ class ConsumerGroup:
     def is_subscribed(self, topic: str) -> bool:
         """Return whether a member subscribes to a topic, by name or by a pattern."""
         return topic in self.names or any(topic in found.topics for found in self.matched.values())
+
+    def assigned_since(
+        self, member_id: str, topic: str, partition: int, topics: ClusterTopics
+    ) -> int | None:
+        """Return the epoch in which a member got a partition; None if it does not have it."""
+        topic_id = topics.topic_id(topic)
+        return None if topic_id is None else self.members[member_id].epoch_of(topic_id, partition)
 
     def records(self) -> Iterator[ConsumerRecord]:
         """Yield the live records, which would load the current state; it may change between two of

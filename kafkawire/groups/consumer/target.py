@@ -10,9 +10,7 @@ from kafkawire.groups.consumer.assignors import ASSIGNORS, MemberSubscription, T
 from kafkawire.groups.consumer.group import ConsumerGroup, target_epoch_record
 from kafkawire.groups.consumer.member import NO_TARGET, ConsumerMember, Target, target_record
 from kafkawire.groups.consumer.subscription import subscribed_ids
-from kafkawire.groups.model.changes import TargetEnded
-from kafkawire.groups.model.decision import Decision
-from kafkawire.groups.model.events import TargetComputed
+from kafkawire.groups.model.records import ConsumerRecord
 from kafkawire.groups.model.request import Settings
 from kafkawire.groups.model.topics import ClusterTopics
 
@@ -63,10 +61,11 @@ class TargetInput:
     sizes: dict[bytes, int]
     previous: Mapping[str, Target]
 
-    def is_current(self, group: ConsumerGroup) -> bool:
-        """Return whether a result is of use. Not if all members have left meanwhile, which ends
-        their assignment, or if the group was deleted, even if there is one of its name again."""
-        return group is self.group and group.target_epoch < self.epoch
+    def record(self, member_id: str, target: Target) -> ConsumerRecord:
+        return target_record(self.group.group_id, member_id, target)
+
+    def record_epoch(self, at_ms: int) -> ConsumerRecord:
+        return target_epoch_record(self.group.group_id, self.epoch, at_ms)
 
     def compute(self) -> Targets:
         return ASSIGNORS[self.assignor](self.members, self.sizes, self.previous)
@@ -110,33 +109,3 @@ def gather_input(
         sizes[topic_id] = (0 if name is None else topics.topic_size(name)) or 0
     assignor = select_assignor(group, settings, old, new)
     return TargetInput(group, epoch, assignor, subscribers, sizes, previous)
-
-
-def decide_targets(
-    group: ConsumerGroup, given: TargetInput, targets: Iterable[tuple[str, Target]]
-) -> Decision:
-    """Store the targets of some members of a large group. The epoch of the target assignment stays
-    until all are stored."""
-    # Members that reconcile meanwhile move towards the one or the other target, and get only
-    # partitions that have no owner.
-    decision = Decision(group.group_id)
-    for member_id, target in targets if given.is_current(group) else ():
-        # It may have left meanwhile.
-        if member_id in group.members and group.target.get(member_id) != target:
-            decision.steps.append(target_record(group.group_id, member_id, target))
-    return decision
-
-
-def decide_computed(
-    group: ConsumerGroup, given: TargetInput, now_ms: int, *, stored: bool
-) -> Decision:
-    """End the computation of a large group's target; `stored`: all its parts are."""
-    decision = Decision(group.group_id, [TargetEnded()] if group is given.group else [])
-    # A static member may have come back with another id, and none would have its partitions: then a
-    # heartbeat begins a new computation.
-    same = group.members.keys() == {member.id for member in given.members}
-    if stored and same and given.is_current(group):
-        decision.steps.append(target_epoch_record(group.group_id, given.epoch, now_ms))
-        event = TargetComputed(given.epoch, len(given.members), given.assignor)
-        decision.events.append(event)
-    return decision

@@ -1,17 +1,15 @@
-"""A consumer group as described by ConsumerGroupDescribe and ListGroups. Pure.
+"""A consumer group as described by ConsumerGroupDescribe. Pure.
 
 The handler adds authorized operations, and hides groups whose topics the sender may not see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.consumer.group import ConsumerGroup
 from kafkawire.groups.consumer.member import NO_TARGET
 from kafkawire.groups.consumer.target import select_assignor
-from kafkawire.groups.model.member import CONSUMER
 from kafkawire.groups.model.request import Settings
 from kafkawire.groups.model.topics import ClusterTopics
 from kafkawire.messages.consumer_group_describe import (
@@ -20,20 +18,9 @@ from kafkawire.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
-from kafkawire.messages.list_groups import ListedGroup
 
 CLASSIC_PROTOCOL, NEW_PROTOCOL = 0, 1
 """Types of members: with the classic and with the consumer protocol."""
-GROUP_TYPE = "consumer"
-
-
-def describe_unknown(group_id: str, *, exists: bool) -> DescribedGroup:
-    """Describe a group that does not exist, or is of another type."""
-    text = (
-        f"Group {group_id} is not a consumer group." if exists else f"Group {group_id} not found."
-    )
-    code = int(ErrorCode.GROUP_ID_NOT_FOUND)
-    return DescribedGroup(group_id=group_id, error_code=code, error_message=text)
 
 
 def describe_group(
@@ -74,25 +61,3 @@ def list_assignment(partitions: Mapping[bytes, Iterable[int]], topics: ClusterTo
         if (name := topics.topic_name(topic_id)) is not None
     ]
     return Assignment(topic_partitions=found)
-
-
-def list_groups(
-    groups: Iterable[ConsumerGroup], states: Collection[str], types: Collection[str]
-) -> list[ListedGroup]:
-    """List the groups in one of `states` and of one of `types`; an empty filter matches all."""
-    if types and GROUP_TYPE not in {kind.lower() for kind in types}:
-        return []
-    wanted = {state.lower() for state in states}
-    listed: list[ListedGroup] = []
-    for group in groups:
-        state = group.state.value
-        if not wanted or state.lower() in wanted:
-            listed.append(
-                ListedGroup(
-                    group_id=group.group_id,
-                    protocol_type=CONSUMER,
-                    group_state=state,
-                    group_type=GROUP_TYPE,
-                )
-            )
-    return listed

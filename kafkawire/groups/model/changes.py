@@ -9,10 +9,12 @@ appended, and a test can replay it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafkawire.groups.model.member import Member
 from kafkawire.groups.model.states import GroupState
+from kafkawire.groups.model.streams_topics import ConfiguredTopology
 from kafkawire.groups.model.topics import TopicRevision
 
 
@@ -182,6 +184,45 @@ class SharesSettled:
     them."""
 
 
+@dataclass(frozen=True, slots=True)
+class TopologyConfigured:
+    """A streams group has configured its topology for the topics as they are."""
+
+    configured: ConfiguredTopology
+
+
+@dataclass(frozen=True, slots=True)
+class DelayBegun:
+    """A streams group waits for more members before it first assigns tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class DelayEnded:
+    """That time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointsChanged:
+    """The endpoints of a streams group, or the partitions that they serve, have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShutdownRequested:
+    """A member has requested that all members of its streams group shut down."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOffsetsReported:
+    """A member of a streams group has reported how far its copies of tasks are, and where their
+    changelogs end; None: as before."""
+
+    member_id: str
+    offsets: Mapping[tuple[str, int], int] | None
+    end_offsets: Mapping[tuple[str, int], int] | None
+
+
 Change = (
     Entered
     | Pending
@@ -206,4 +247,10 @@ Change = (
     | DeletionBegun
     | DeletionEnded
     | SharesSettled
+    | TopologyConfigured
+    | DelayBegun
+    | DelayEnded
+    | EndpointsChanged
+    | ShutdownRequested
+    | TaskOffsetsReported
 )

@@ -30,6 +30,8 @@ Token = int
 # session of each member; setting a key again moves the timer.
 JOIN = "join"
 SYNC = "sync"
+# The first assignment of a streams group.
+INITIAL = "initial"
 _SESSION = "session:"
 _REBALANCE = "rebalance:"
 # Of members of consumer groups with the classic protocol: to join again, and to request the

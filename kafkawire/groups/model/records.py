@@ -2,7 +2,8 @@
 
 A key begins with its record type and a value with its version, int16 each; a null value is a
 tombstone. Written: OffsetCommit (key type 1) and GroupMetadata (key type 2) in versions that Kafka
-from 2.1 on and its formatters read, and the records of KIP-848 and KIP-932. Read: all versions.
+from 2.1 on and its formatters read, and the records of KIP-848, KIP-932 and KIP-1071. Read: all
+versions.
 
 Pure; used by the state machines, kafkawire.groups.coordinator and kafkawire.groups.load.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kafkawire.codec.batches import CONTROL, HEAD_BYTES, read_head, records
 from kafkawire.codec.compile import decoder, encode_versioned, version_of
@@ -39,6 +40,14 @@ from kafkawire.messages.stored import (
     ShareGroupStatePartitionMetadataValue,
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataValue,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupKey,
+    StreamsGroupMemberKey,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTopologyValue,
 )
 
 T = TypeVar("T")
@@ -161,28 +170,95 @@ class ShareGroupRecord:
     value: ShareValue | None
 
 
-_VALUES: dict[ConsumerKind, type[Any]] = {
-    ConsumerKind.GROUP: ConsumerGroupMetadataValue,
-    ConsumerKind.MEMBER: ConsumerGroupMemberMetadataValue,
-    ConsumerKind.TARGET: ConsumerGroupTargetAssignmentMetadataValue,
-    ConsumerKind.TARGET_MEMBER: ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerKind.CURRENT: ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerKind.PATTERN: ConsumerGroupRegularExpressionValue,
-}
-_UNNAMED = frozenset({ConsumerKind.GROUP, ConsumerKind.TOPICS, ConsumerKind.TARGET})
-_KINDS = {int(kind): kind for kind in ConsumerKind}
-_SHARE_VALUES: dict[ShareKind, type[Any]] = {
-    ShareKind.MEMBER: ShareGroupMemberMetadataValue,
-    ShareKind.GROUP: ShareGroupMetadataValue,
-    ShareKind.TARGET: ShareGroupTargetAssignmentMetadataValue,
-    ShareKind.TARGET_MEMBER: ShareGroupTargetAssignmentMemberValue,
-    ShareKind.CURRENT: ShareGroupCurrentMemberAssignmentValue,
-    ShareKind.STATES: ShareGroupStatePartitionMetadataValue,
-}
-_OF_SHARE_GROUP = frozenset({ShareKind.GROUP, ShareKind.TARGET, ShareKind.STATES})
-_SHARE_KINDS = {int(kind): kind for kind in ShareKind}
+class StreamsKind(IntEnum):
+    """Key types of the records of a streams group (KIP-1071)."""
 
-Record = GroupRecord | OffsetRecord | ConsumerRecord | ShareGroupRecord
+    GROUP = 17
+    MEMBER = 19
+    TARGET = 20
+    TARGET_MEMBER = 21
+    CURRENT = 22
+    TOPOLOGY = 23
+
+
+StreamsValue = (
+    StreamsGroupMetadataValue
+    | StreamsGroupMemberMetadataValue
+    | StreamsGroupTargetAssignmentMetadataValue
+    | StreamsGroupTargetAssignmentMemberValue
+    | StreamsGroupCurrentMemberAssignmentValue
+    | StreamsGroupTopologyValue
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsGroupRecord:
+    """A record of a streams group. `name`: the member, empty in records of the group itself. A
+    value of None: deleted. The value is shared and immutable."""
+
+    kind: StreamsKind
+    group_id: str
+    name: str
+    value: StreamsValue | None
+
+
+KindRecord = ConsumerRecord | ShareGroupRecord | StreamsGroupRecord
+"""A record of a group with a protocol of Kafka 4."""
+Record = GroupRecord | OffsetRecord | KindRecord
+
+
+class _Type(NamedTuple):
+    """A record type: its record, kind and value. `value` None: only its tombstone is read; `key`:
+    has the group, and the name unless `unnamed`."""
+
+    record: type[Any]
+    kind: IntEnum
+    key: type[Any]
+    value: type[Any] | None
+    unnamed: bool
+
+
+def _list_types() -> dict[int, _Type]:
+    consumer, share, streams = ConsumerKind, ShareKind, StreamsKind
+    of_groups: dict[IntEnum, type[Any] | None] = {
+        consumer.GROUP: ConsumerGroupMetadataValue,
+        consumer.TOPICS: None,  # the hash in the group's own record has replaced it
+        consumer.TARGET: ConsumerGroupTargetAssignmentMetadataValue,
+        share.GROUP: ShareGroupMetadataValue,
+        share.TARGET: ShareGroupTargetAssignmentMetadataValue,
+        share.STATES: ShareGroupStatePartitionMetadataValue,
+        streams.GROUP: StreamsGroupMetadataValue,
+        streams.TARGET: StreamsGroupTargetAssignmentMetadataValue,
+        streams.TOPOLOGY: StreamsGroupTopologyValue,
+    }
+    named: dict[IntEnum, type[Any] | None] = {
+        consumer.MEMBER: ConsumerGroupMemberMetadataValue,
+        consumer.TARGET_MEMBER: ConsumerGroupTargetAssignmentMemberValue,
+        consumer.CURRENT: ConsumerGroupCurrentMemberAssignmentValue,
+        consumer.PATTERN: ConsumerGroupRegularExpressionValue,
+        share.MEMBER: ShareGroupMemberMetadataValue,
+        share.TARGET_MEMBER: ShareGroupTargetAssignmentMemberValue,
+        share.CURRENT: ShareGroupCurrentMemberAssignmentValue,
+        streams.MEMBER: StreamsGroupMemberMetadataValue,
+        streams.TARGET_MEMBER: StreamsGroupTargetAssignmentMemberValue,
+        streams.CURRENT: StreamsGroupCurrentMemberAssignmentValue,
+    }
+    keys: dict[type[IntEnum], tuple[type[Any], type[Any], type[Any]]] = {
+        consumer: (ConsumerRecord, ConsumerGroupKey, ConsumerGroupNamedKey),
+        share: (ShareGroupRecord, ShareGroupKey, ShareGroupMemberKey),
+        streams: (StreamsGroupRecord, StreamsGroupKey, StreamsGroupMemberKey),
+    }
+    types: dict[int, _Type] = {}
+    for kind, value in of_groups.items():
+        record, key, _ = keys[type(kind)]
+        types[int(kind)] = _Type(record, kind, key, value, True)
+    for kind, value in named.items():
+        record, _, key = keys[type(kind)]
+        types[int(kind)] = _Type(record, kind, key, value, False)
+    return types
+
+
+_TYPES = _list_types()
 OffsetKey = tuple[str, str, int]
 """Group, topic and partition of a committed offset."""
 
@@ -192,10 +268,8 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
         key = encode_versioned(GroupMetadataKey(group=record.group_id), GROUP_METADATA)
         group = record.value
         return key, None if group is None else encode_versioned(group, GROUP_VERSION)
-    if isinstance(record, ConsumerRecord):
-        return _encode_consumer(record)
-    if isinstance(record, ShareGroupRecord):
-        return _encode_share(record)
+    if not isinstance(record, OffsetRecord):
+        return _encode_kind(record)
     at = OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
     key = encode_versioned(at, OFFSET_COMMIT)
     offset = record.value
@@ -228,62 +302,35 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> Record | None:
         group_id = _decode(GroupMetadataKey, key).group
         group = None if value is None else _decode(GroupMetadataValue, value)
         return GroupRecord(group_id, group)
-    consumer = _KINDS.get(kind)
-    if consumer is not None:
-        return _decode_consumer(consumer, key, value)
-    share = _SHARE_KINDS.get(kind)
-    if share is not None:
-        return _decode_share(share, key, value)
-    # Of streams groups. It stays in the log, for a broker that supports them.
-    return None
+    found = _TYPES.get(kind)
+    # Of a later version. It stays in the log, for a broker that supports it.
+    return None if found is None else _decode_kind(found, key, value)
 
 
-def _encode_consumer(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
-    if record.kind in _UNNAMED:
-        key = encode_versioned(ConsumerGroupKey(group=record.group_id), record.kind)
-    else:
-        named = ConsumerGroupNamedKey(group=record.group_id, name=record.name)
-        key = encode_versioned(named, record.kind)
+def _encode_kind(record: KindRecord) -> tuple[bytes, bytes | None]:
+    declared = _TYPES[record.kind]
+    names = (record.group_id,) if declared.unnamed else (record.group_id, record.name)
+    key = encode_versioned(declared.key(*names), record.kind)
     return key, None if record.value is None else encode_versioned(record.value, 0)
 
 
-def _decode_consumer(kind: ConsumerKind, key: Buffer, value: Buffer | None) -> ConsumerRecord:
-    if kind in _UNNAMED:
-        group_id, name = _decode(ConsumerGroupKey, key).group, ""
-    else:
-        named = _decode(ConsumerGroupNamedKey, key)
-        group_id, name = named.group, named.name
-    # The hash in the group's own record has replaced what a record of type 4 has.
-    if value is None or kind is ConsumerKind.TOPICS:
-        return ConsumerRecord(kind, group_id, name, None)
-    return ConsumerRecord(kind, group_id, name, _decode(_VALUES[kind], value))
+def _decode_kind(declared: _Type, key: Buffer, value: Buffer | None) -> KindRecord:
+    at = _decode(declared.key, key)
+    name = "" if declared.unnamed else at.name
+    stored = None
+    if value is not None and declared.value is not None:
+        stored = _decode(declared.value, value)
+    found: KindRecord = declared.record(declared.kind, at.group, name, stored)
+    return found
 
 
-def _encode_share(record: ShareGroupRecord) -> tuple[bytes, bytes | None]:
-    if record.kind in _OF_SHARE_GROUP:
-        key = encode_versioned(ShareGroupKey(group=record.group_id), record.kind)
-    else:
-        named = ShareGroupMemberKey(group=record.group_id, member=record.name)
-        key = encode_versioned(named, record.kind)
-    return key, None if record.value is None else encode_versioned(record.value, 0)
-
-
-def _decode_share(kind: ShareKind, key: Buffer, value: Buffer | None) -> ShareGroupRecord:
-    if kind in _OF_SHARE_GROUP:
-        group_id, name = _decode(ShareGroupKey, key).group, ""
-    else:
-        named = _decode(ShareGroupMemberKey, key)
-        group_id, name = named.group, named.member
-    stored = None if value is None else _decode(_SHARE_VALUES[kind], value)
-    return ShareGroupRecord(kind, group_id, name, stored)
-
-
-def compile_share_records() -> None:
-    """Compile the codecs of the records of share groups, which takes ten milliseconds; in any
-    thread."""
-    for kind, value in _SHARE_VALUES.items():
-        record = ShareGroupRecord(kind, "", "", value())
-        decode_record(*encode_record(record))
+def compile_group_records(kinds: type[IntEnum]) -> None:
+    """Compile the codecs of the records of ShareKind or StreamsKind, which takes ten milliseconds;
+    in any thread."""
+    for kind in kinds:
+        declared = _TYPES[kind]
+        assert declared.value is not None
+        decode_record(*_encode_kind(declared.record(kind, "", "", declared.value())))
 
 
 def committed_keys(payload: Buffer) -> set[OffsetKey]:

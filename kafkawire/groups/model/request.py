@@ -6,12 +6,16 @@ machines use; it is read for each request, so a dynamic change takes effect with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from kafkawire.codec.configs.group_config import ConsumerGroupSettings, ShareGroupSettings
+from kafkawire.codec.configs.group_config import (
+    ConsumerGroupSettings,
+    ShareGroupSettings,
+    StreamsGroupSettings,
+)
 from kafkawire.codec.control import TransactionMarker
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.alter_share_group_offsets import (
@@ -27,6 +31,7 @@ from kafkawire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kafkawire.messages.create_topics import CreatableTopic
 from kafkawire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -61,6 +66,15 @@ from kafkawire.messages.share_group_describe import (
 from kafkawire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
+)
+from kafkawire.messages.streams_group_describe import DescribedGroup as DescribedStreamsGroup
+from kafkawire.messages.streams_group_describe import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+from kafkawire.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
 )
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kafkawire.messages.txn_offset_commit import (
@@ -118,6 +132,14 @@ class SharesListed:
     partitions: Mapping[bytes, frozenset[int]] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class StreamsHeartbeatResult:
+    """The response to a StreamsGroupHeartbeat, and the internal topics that are to be created."""
+
+    response: StreamsGroupHeartbeatResponse
+    missing: Sequence[CreatableTopic] = ()
+
+
 Request = (
     JoinGroupRequest
     | SyncGroupRequest
@@ -139,6 +161,8 @@ Request = (
     | AlterShareGroupOffsetsRequest
     | DeleteShareGroupOffsetsRequest
     | ListShares
+    | StreamsGroupHeartbeatRequest
+    | StreamsGroupDescribeRequest
 )
 Response = (
     JoinGroupResponse
@@ -160,6 +184,8 @@ Response = (
     | AlterShareGroupOffsetsResponse
     | DeleteShareGroupOffsetsResponse
     | SharesListed
+    | StreamsHeartbeatResult
+    | StreamsGroupDescribeResponse
 )
 RequestT = TypeVar("RequestT", bound=Request)
 ResponseT = TypeVar("ResponseT", bound=Response)
@@ -206,6 +232,14 @@ class Settings(Protocol):
     def group_share_assignors(self) -> list[str]: ...
     @property
     def group_share_initialize_retry_interval_ms(self) -> int: ...
+    def streams_group_settings(self, group_id: str) -> StreamsGroupSettings:
+        """Return the effective settings of a streams group: its own or the broker's."""
+        ...
+
+    @property
+    def group_streams_max_size(self) -> int: ...
+    @property
+    def group_streams_assignors(self) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +361,17 @@ def _describe_share(request: ShareGroupDescribeRequest, code: int) -> ShareGroup
     )
 
 
+def _describe_streams(
+    request: StreamsGroupDescribeRequest, code: int
+) -> StreamsGroupDescribeResponse:
+    return StreamsGroupDescribeResponse(
+        groups=[
+            DescribedStreamsGroup(group_id=group_id, error_code=code)
+            for group_id in request.group_ids
+        ]
+    )
+
+
 def _fetch(request: OffsetFetchRequestGroup, code: int) -> OffsetFetchResponseGroup:
     return OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
 
@@ -427,3 +472,14 @@ SHARE_DELETE = RequestKind(
     lambda _, code: DeleteShareGroupOffsetsResponse(error_code=code),
 )
 LIST_SHARES = RequestKind(ListShares, SharesListed, lambda _, code: SharesListed(code))
+STREAMS_HEARTBEAT = RequestKind(
+    StreamsGroupHeartbeatRequest,
+    StreamsHeartbeatResult,
+    lambda _, code: StreamsHeartbeatResult(StreamsGroupHeartbeatResponse(error_code=code)),
+)
+STREAMS_DESCRIBE = RequestKind(
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    _describe_streams,
+    lambda request: request.group_ids[0],
+)

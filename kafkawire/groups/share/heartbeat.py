@@ -272,7 +272,7 @@ def _leave(group: ShareGroup, topics: ClusterTopics, ask: Ask) -> Decision:
 
 
 def decide_timer(
-    group: ShareGroup, topics: ClusterTopics, settings: Settings, key: str
+    group: ShareGroup, topics: ClusterTopics, settings: Settings, key: str, _: int
 ) -> Decision:
     """Decide on an expired timer; no effect if the member has left since."""
     decision = Decision(group.group_id)

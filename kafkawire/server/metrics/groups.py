@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from kafkawire.groups.service import GroupService
 
 Lag = tuple[list[str], int]
-CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
-"""Types of groups, as ListGroups names them."""
+CLASSIC = "classic"
+"""The type of classic groups, as ListGroups has it."""
 MAX_SCANNED = 100_000
 """Committed offsets whose lag is computed for one page: a tenth of a second, in slices."""
 SLICE = 5_000
@@ -42,12 +42,10 @@ def group_families(broker: Broker) -> Iterator[Metric | None]:
         for group in coordinator.shard.groups.values():
             states[CLASSIC, group.state.value] += 1
             members[CLASSIC] += len(group.members)
-        for other in coordinator.shard.consumer_groups.values():
-            states[CONSUMER, other.state.value] += 1
-            members[CONSUMER] += len(other.members)
-        for shared in coordinator.shard.share_groups.values():
-            states[SHARE, shared.state.value] += 1
-            members[SHARE] += len(shared.members)
+        for kind, others in coordinator.shard.kinds.values():
+            for other in others.values():
+                states[kind.name, other.state.value] += 1
+                members[kind.name] += len(other.members)
     by_state = ((list(key), number) for key, number in sorted(states.items()))
     yield gauges("groups", "Groups by type and state.", ["type", "state"], by_state)
     yield gauges("group_members", "Members of all groups by type.", ["type"], _by_name(members))

@@ -1,6 +1,6 @@
 """Consumer groups in a coordinator partition: offsets, deletion, expiry, lists, other protocols.
 
-Covers: kafkawire.groups.shard, kafkawire.groups.consumer.commit, kafkawire.groups.consumer.views.
+Covers: kafkawire.groups.shard, kafkawire.groups.commit_checks, kafkawire.groups.consumer.views.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
+from kafkawire.groups import large_targets
 from kafkawire.groups.consumer import group as group_module
 from kafkawire.groups.consumer import heartbeat as heartbeat_module
 from kafkawire.groups.consumer import reconcile as reconcile_module
@@ -121,7 +122,7 @@ def answer_members_that_have_work_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def store_targets_that_are_out_of_date(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(target_module.TargetInput, "is_current", lambda self, group: True)
+    patch.setattr(large_targets, "is_current", lambda group, given: True)
 
 
 MUTATIONS = [

@@ -137,7 +137,8 @@ class ConsumerDesk:
         """Compute the target of a large group, and store it in parts of two members."""
         given = self.shard.gather_target_input(group_id)
         assert given is not None
-        targets = list(run_at_once(given.compute()).items())
+        found: dict[str, Any] = run_at_once(given.compute())
+        targets = list(found.items())
         for start in range(0, len(targets), 2):
             yield
             self.do(self.shard.decide_targets(group_id, given, targets[start : start + 2]))

@@ -6,13 +6,7 @@ from typing import Any
 
 from kafkawire.groups.model import request as kinds
 from kafkawire.groups.model.decision import Decision, Reply
-from kafkawire.groups.model.records import (
-    ConsumerRecord,
-    GroupRecord,
-    OffsetRecord,
-    Record,
-    ShareGroupRecord,
-)
+from kafkawire.groups.model.records import Record
 from kafkawire.groups.model.request import Client, GroupRequest, RequestKind
 
 KIND_OF: dict[type, RequestKind[Any, Any]] = {
@@ -31,8 +25,4 @@ def replies_of(decision: Decision) -> list[Reply]:
 
 
 def records_of(decision: Decision) -> list[Record]:
-    return [
-        step
-        for step in decision.steps
-        if isinstance(step, GroupRecord | OffsetRecord | ConsumerRecord | ShareGroupRecord)
-    ]
+    return [step for step in decision.steps if isinstance(step, Record)]

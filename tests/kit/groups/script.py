@@ -15,7 +15,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkawire.codec.configs.group_config import ConsumerGroupSettings, ShareGroupSettings
+from kafkawire.codec.configs.group_config import (
+    ConsumerGroupSettings,
+    ShareGroupSettings,
+    StreamsGroupSettings,
+)
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.join import join
@@ -58,6 +62,23 @@ class GroupSettings:
     group_share_assignors: list[str] = field(default_factory=lambda: ["simple"])
     group_share_initialize_retry_interval_ms: int = 30_000
     share_version: int = 1
+
+    group_streams_session_timeout_ms: int = 45_000
+    group_streams_heartbeat_interval_ms: int = 5_000
+    group_streams_assignment_interval_ms: int = 1_000
+    group_streams_num_standby_replicas: int = 0
+    group_streams_initial_rebalance_delay_ms: int = 3_000
+    group_streams_max_size: int = 2**31 - 1
+    group_streams_assignors: list[str] = field(default_factory=lambda: ["sticky"])
+
+    def streams_group_settings(self, group_id: str) -> StreamsGroupSettings:
+        return StreamsGroupSettings(
+            self.group_streams_session_timeout_ms,
+            self.group_streams_heartbeat_interval_ms,
+            self.group_streams_assignment_interval_ms,
+            self.group_streams_num_standby_replicas,
+            self.group_streams_initial_rebalance_delay_ms,
+        )
 
     def share_group_settings(self, group_id: str) -> ShareGroupSettings:
         return ShareGroupSettings(
