@@ -81,7 +81,7 @@ def test_tombstones() -> None:
 
 
 def test_what_is_not_such_a_record() -> None:
-    assert decode_record(key(17, "g"), b"\0\0") is None
+    assert decode_record(key(18, "g"), b"\0\0") is None
     with pytest.raises(DecodeError):
         decode_record(key(15, "g"), b"\0\0\2")
     with pytest.raises(DecodeError):
