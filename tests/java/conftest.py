@@ -55,15 +55,13 @@ OPTIONS_FIRST = ("MetadataQuorumCommand", "TransactionsCommand")
 """Tools whose options come before their subcommands."""
 ALONE = ("VerifiableConsumer", "VerifiableProducer")
 STREAMS_SETTINGS = {
-    "group.streams.min.session.timeout.ms": "1000",
-    "group.streams.session.timeout.ms": "5000",
     "group.streams.min.heartbeat.interval.ms": "100",
     "group.streams.heartbeat.interval.ms": "500",
     "group.streams.initial.rebalance.delay.ms": "0",
     "group.streams.min.assignment.interval.ms": "0",
     "group.streams.assignment.interval.ms": "0",
 }
-"""A member that is killed holds its tasks for the session timeout."""
+"""For streams groups without delays."""
 JVM = ("-Xmx256m", *SHORT_LIVED, "-Xlog:disable")
 
 Tool = Callable[..., str]
@@ -244,7 +242,7 @@ def kafka(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @pytest.fixture(scope="session")
 def newer_kafka(newer_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One node of Kafka 4.4, whose streams groups are fast."""
+    """One node of Kafka 4.4, whose streams groups have no delays."""
     base = tmp_path_factory.getbasetemp()
     run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with shared_kafka(run / "apache-4.4", f"{newer_jars}/*", STREAMS_SETTINGS) as address:

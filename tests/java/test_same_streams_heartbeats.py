@@ -9,16 +9,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from kafkawire.client.connection import ClientConnection
+from kafkawire.codec.java_hash import group_partition_of, partition_of
+from kafkawire.groups.model.records import StreamsGroupRecord, decode_record
 from kafkawire.messages import delete_groups, delete_topics, list_groups
 from kafkawire.messages import incremental_alter_configs as alter
 from kafkawire.messages import streams_group_describe as describe
 from kafkawire.messages import streams_group_heartbeat as beat
 from tests.java.brokers import run_broker
+from tests.java.committed import topic_partitions
 from tests.java.conftest import STREAMS_SETTINGS, wait_for_coordinators
 from tests.java.streams_tasks import needs_streams_groups
-from tests.java.twins import KEYS, Twins, create, wait_for_leaders
+from tests.java.twins import KEYS, Twins, create, find_differences, flatten, wait_for_leaders
 from tests.real.conftest import OTHER_BROKER
 
 pytestmark = needs_streams_groups
@@ -74,11 +78,44 @@ def joining(member: str, topology: beat.Topology) -> dict[str, Any]:
     }
 
 
+OWN_VALUES = (".metadata_hash", ".assignment_timestamp", ".previous_member_epoch")
+"""Fields of records that are not compared. A member that waits for tasks of others gets its own
+epoch as the previous one in Kafka, with its next heartbeat: no request can show that."""
+
+
+def read_records(
+    bootstrap: str, hash_of: Callable[[str, int], int], group: str
+) -> dict[tuple[int, str], dict[str, Any]]:
+    """Return the fields of the last record of each type and member of a streams group."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    partition = hash_of(group, len(topic_partitions(consumer, "__consumer_offsets")))
+    at = TopicPartition("__consumer_offsets", partition, 0)
+    _, end = consumer.get_watermark_offsets(at, 60)
+    consumer.assign([at])
+    found: dict[tuple[int, str], dict[str, Any]] = {}
+    offset = -1
+    while offset < end - 1:
+        message = consumer.poll(60)
+        assert message is not None
+        assert message.error() is None, message.error()
+        offset = message.offset()
+        record = decode_record(message.key(), message.value())
+        if isinstance(record, StreamsGroupRecord) and record.group_id == group:
+            key = (int(record.kind), record.name)
+            found.pop(key, None)
+            if record.value is not None:
+                leaves = dict(flatten(record.value))
+                found[key] = {k: v for k, v in leaves.items() if k not in OWN_VALUES}
+    consumer.close()
+    return found
+
+
 class Group:
     """A streams group in both brokers. Epochs and tasks of members are those of their answers."""
 
     def __init__(self, twins: Twins) -> None:
         self.twins = twins
+        self.addresses = [connection.address for connection in twins.both]
         self.id = f"streams-{uuid.uuid4().hex[:8]}"
         self.epochs: dict[str, list[int]] = {}
 
@@ -125,28 +162,51 @@ class Group:
     def wait(self, member: str, done: Callable[[Any], bool]) -> None:
         """Send heartbeats to each broker until it answers so: topics are created in the
         background, in Kafka some targets are, too."""
-        for index, connection in enumerate(self.twins.both):
-            end = time.monotonic() + 30
-            while True:
+        end = time.monotonic() + 60
+        waiting = [0, 1]
+        while waiting:
+            for index, connection in enumerate(self.twins.both):
                 epoch = self.epochs[member][index]
                 request = beat.StreamsGroupHeartbeatRequest(self.id, member, epoch)
                 answer = connection.request(KEYS["StreamsGroupHeartbeat"], request, at_most=1)
-                assert answer.error_code == 0, answer
+                assert answer.error_code == 0, (index, answer)
                 self.epochs[member][index] = answer.member_epoch
-                if done(answer):
-                    break
+                if index in waiting and done(answer):
+                    waiting.remove(index)
                 assert time.monotonic() < end, (index, answer)
-                time.sleep(0.1)
+            time.sleep(0.1)
 
     def describe(self, *more: str) -> None:
+        """Compare descriptions of groups, with members in the order of their names."""
         for version in (0, 1):
             request = describe.StreamsGroupDescribeRequest([self.id, *more], version == 1)
-            self.twins.ask("StreamsGroupDescribe", request, version)
+            answers = []
+            for connection in self.twins.both:
+                key = KEYS["StreamsGroupDescribe"]
+                answers.append(connection.request(key, request, at_most=version))
+                for group in answers[-1].groups:
+                    group.members.sort(key=lambda member: member.member_id)
+            different = find_differences(*answers)
+            assert not different, f"v{version}: (Apache Kafka, ours) differ in {different}"
 
     def delete(self) -> None:
         for version in (2, 3):
             request = delete_groups.DeleteGroupsRequest(groups_names=[self.id])
             self.twins.ask("DeleteGroups", request, version)
+
+    def compare_records(self) -> None:
+        """Compare what compaction keeps of the group in `__consumer_offsets`: between two answers
+        Kafka sometimes writes a state that its next record replaces."""
+        kafka = read_records(self.addresses[0], partition_of, self.id)
+        ours = read_records(self.addresses[1], group_partition_of, self.id)
+        assert kafka.keys() == ours.keys()
+        different = [
+            (key, leaf, kafka[key].get(leaf, "nothing"), ours[key].get(leaf, "nothing"))
+            for key in kafka
+            for leaf in kafka[key].keys() | ours[key].keys()
+            if kafka[key].get(leaf, "nothing") != ours[key].get(leaf, "nothing")
+        ]
+        assert not different, f"records of (Apache Kafka, ours) differ in {different}"
 
     def list(self) -> None:
         request = list_groups.ListGroupsRequest(types_filter=["streams"])
@@ -165,14 +225,10 @@ def group(twins: Twins) -> Group:
     return Group(twins)
 
 
-TASKS: list[dict[str, Any]] = [
+BAD_JOINS: list[dict[str, Any]] = [
     {"active_tasks": None},
     {"standby_tasks": None},
     {"active_tasks": [describe.TaskIds("0", [0])]},
-    {"active_tasks": None, "standby_tasks": None, "warmup_tasks": None},
-]
-BAD_JOINS: list[dict[str, Any]] = [
-    *TASKS,
     {"group_id": ""},
     {"member_id": ""},
     {"rebalance_timeout_ms": -1},
@@ -181,7 +237,6 @@ BAD_JOINS: list[dict[str, Any]] = [
     {"client_tags": None},
     {"instance_id": ""},
     {"rack_id": ""},
-    {"user_endpoint": describe.Endpoint("", 0)},
     {"member_epoch": -3},
     {"member_epoch": -2},
     {"member_epoch": -1},
@@ -197,11 +252,11 @@ def test_joins_match(group: Group, fields: dict[str, Any]) -> None:
 
 
 def odd_topologies(name: str) -> dict[str, dict[str, Any]]:
-    """Fields of the second subtopology by what is odd in them."""
+    """Fields of the second subtopology by what is odd in them. Not here: two subtopologies of one
+    name, and an index that has no topic. Kafka fails with UNKNOWN_SERVER_ERROR."""
     store, sink = f"{name}-store", f"{name}-sink"
     setting = [describe.KeyValue("no.such.config", "1")]
     return {
-        "subtopologies of one name": {"subtopology_id": "0"},
         "subtopology without a name": {"subtopology_id": ""},
         "missing source": {"source_topics": ["no-such"]},
         "illegal source": {"source_topics": ["a b"]},
@@ -220,7 +275,6 @@ def odd_topologies(name: str) -> dict[str, dict[str, Any]]:
         "store of no replicas": {"state_changelog_topics": [describe.TopicInfo(store, 0, -1)]},
         "store of many replicas": {"state_changelog_topics": [describe.TopicInfo(store, 0, 3)]},
         "unknown setting": {"state_changelog_topics": [describe.TopicInfo(store, 0, 1, setting)]},
-        "copartitioned without a topic": {"copartition_groups": [beat.CopartitionGroup([7])]},
         "copartitioned": {"copartition_groups": [beat.CopartitionGroup([], [], [0])]},
     }
 
@@ -251,6 +305,7 @@ def test_life_of_a_group_matches(group: Group) -> None:
     group.own("a", ("0", [0, 1, 2]), ("1", [0, 1, 2]))
     group.own("a", ("0", [0]), ("1", [0]))
     group.describe()
+    group.compare_records()
     group.beat("b", endpoint_information_epoch=0)
     group.beat("a", endpoint_information_epoch=1)
     group.beat("a", member_epoch=99)
@@ -262,6 +317,7 @@ def test_life_of_a_group_matches(group: Group) -> None:
     group.beat("a", topology=topology(group.id))
     group.join("a")
     group.describe()
+    group.compare_records()
     group.delete()
     group.beat("a", member_epoch=-1)
     group.describe()
@@ -277,6 +333,7 @@ def test_life_of_a_group_matches(group: Group) -> None:
     group.beat("e", member_epoch=-1)
     group.delete()
     group.describe()
+    group.compare_records()
 
 
 def test_topology_epochs_match(group: Group) -> None:
@@ -288,6 +345,7 @@ def test_topology_epochs_match(group: Group) -> None:
     group.join("c", topology=topology(group.id, epoch=4))
     group.join("c", topology=topology(group.id, epoch=3, source_topics=["other"]))
     group.describe()
+    group.compare_records()
 
 
 def test_static_members_match(group: Group) -> None:
@@ -304,6 +362,7 @@ def test_static_members_match(group: Group) -> None:
     group.beat("a", instance_id="one")
     group.beat("b", member_epoch=-1, instance_id="one")
     group.describe()
+    group.compare_records()
 
 
 def test_standby_tasks_match(group: Group) -> None:
@@ -319,6 +378,7 @@ def test_standby_tasks_match(group: Group) -> None:
     group.beat("b")
     group.beat("a")
     group.describe()
+    group.compare_records()
 
 
 def test_lost_topics_match(group: Group) -> None:

@@ -1,7 +1,7 @@
 """Kafka Streams with group.protocol=streams (KIP-1071): processes that are killed and added, and a
 broker that is killed.
 
-To run it against another broker, set there what `STREAMS_SETTINGS` has.
+To run it against another broker, set there what `SETTINGS` has.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ from tests.java.test_streams import Writer, by_word, sequences, word
 from tests.java.tools import ToolServer
 from tests.real.members import wait_for
 
+SETTINGS = {
+    **STREAMS_SETTINGS,
+    "group.streams.min.session.timeout.ms": "1000",
+    "group.streams.session.timeout.ms": "5000",
+}
+"""A member that is killed holds its tasks for the session timeout."""
 pytestmark = needs_streams_groups
 STABLE_S = 120.0
 REPARTITION = {
@@ -53,7 +59,7 @@ PAIRS = {
 @pytest.fixture
 def streams_broker(tmp_path: Path) -> Iterator[OwnBroker]:
     """A broker for this test alone whose streams groups miss dead members soon."""
-    with run_broker(tmp_path / "broker", more=STREAMS_SETTINGS) as started:
+    with run_broker(tmp_path / "broker", more=SETTINGS) as started:
         yield started
 
 

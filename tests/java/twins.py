@@ -56,6 +56,20 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, bytes(value) if isinstance(value, memoryview) else value
 
 
+def find_differences(
+    kafka: object, ours: object, but: tuple[str, ...] = ()
+) -> dict[str, tuple[Any, Any]]:
+    """Return (Apache Kafka's, ours) of each leaf that differs, but at paths with an item of
+    `but`."""
+    leaves, own_leaves = dict(flatten(kafka)), dict(flatten(ours))
+    both = {
+        path: (leaves.get(path, "nothing"), own_leaves.get(path, "nothing"))
+        for path in leaves.keys() | own_leaves.keys()
+        if not any(part in path for part in but)
+    }
+    return {path: values for path, values in both.items() if values[0] != values[1]}
+
+
 class Twins:
     """Apache Kafka and our broker, which receive the same requests."""
 
@@ -79,13 +93,7 @@ class Twins:
                 answers.append(connection.request(KEYS[api], message, at_most=version))
             except ClientError as error:
                 raise AssertionError(f"{api} v{version} of broker {index}: {error}") from error
-        kafka, ours = (dict(flatten(answer)) for answer in answers)
-        different = {
-            path: (kafka.get(path, "nothing"), ours.get(path, "nothing"))
-            for path in kafka.keys() | ours.keys()
-            if kafka.get(path, "nothing") != ours.get(path, "nothing")
-            and not any(part in path for part in but)
-        }
+        different = find_differences(answers[0], answers[1], but)
         assert not different, f"{api} v{version}: (Apache Kafka, ours) differ in {different}"
         return answers[0], answers[1]
 
