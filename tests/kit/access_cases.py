@@ -121,6 +121,12 @@ from kafkawire.messages.share_fetch import FetchTopic as ShareFetchTopic
 from kafkawire.messages.share_fetch import ShareFetchRequest
 from kafkawire.messages.share_group_describe import ShareGroupDescribeRequest
 from kafkawire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kafkawire.messages.streams_group_describe import StreamsGroupDescribeRequest
+from kafkawire.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
 from kafkawire.messages.sync_group import SyncGroupRequest
 from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -356,6 +362,13 @@ CASES = (
     ),
     Case(79, 2, GROUP_CODE, ((O.READ, G),), lambda _: ShareAcknowledgeRequest("g", "m", 1)),
     Case(77, 1, GROUP_CODE, ((O.DESCRIBE, G),), lambda _: ShareGroupDescribeRequest(["g"])),
+    Case(
+        88, 1, GROUP_CODE, ((O.READ, G), (O.DESCRIBE, T)),
+        lambda _: StreamsGroupHeartbeatRequest(
+            "g", "m", rebalance_timeout_ms=1, topology=Topology(0, [Subtopology("0", ["t"])])
+        ),
+    ),
+    Case(89, 1, GROUP_CODE, ((O.DESCRIBE, G),), lambda _: StreamsGroupDescribeRequest(["g"])),
     Case(
         90, 1, GROUP_CODE, ((O.DESCRIBE, G), (O.DESCRIBE, T)),
         lambda _: DescribeShareGroupOffsetsRequest(

@@ -148,7 +148,7 @@ class StreamsHeartbeat:
 
     __slots__ = (
         "ask", "configs", "configured", "decision", "epoch", "group", "known", "limits", "member",
-        "now_ms", "old", "settings", "status", "topics", "topology",
+        "now_ms", "old", "owned", "settings", "status", "topics", "topology",
     )  # fmt: skip
 
     def __init__(
@@ -167,6 +167,7 @@ class StreamsHeartbeat:
         self._check_size()
         self.old, self.known = self._find()
         self.member = _merge(self.known, ask.request, ask.client)
+        self.owned = _read_owned(ask.request)
         self.topology = self._choose_topology()
         self.configured = ConfiguredTopology()
 
@@ -374,14 +375,10 @@ class StreamsHeartbeat:
 
     def _reconcile(self, target_epoch: int, target: TargetTasks, *, recorded: bool) -> None:
         """Move the member; `recorded`: store its assignment in any case."""
-        group, member, request = self.group, self.member, self.ask.request
+        group, member = self.group, self.member
         mine = frozenset({member.id, *(() if self.old is None else (self.old.id,))})
-        owned = None
-        if request.active_tasks is not None:
-            lists = (request.active_tasks, request.standby_tasks or (), request.warmup_tasks or ())
-            owned = TargetTasks(*map(read_tasks, lists))
         holders = Holders(group, mine, member.process_id)
-        moved = reconcile(member, target_epoch, target, owned, holders)
+        moved = reconcile(member, target_epoch, target, self.owned, holders)
         self.member = moved
         if moved is not member or recorded:
             self.decision.steps.append(current_record(group.group_id, moved))
@@ -411,7 +408,7 @@ class StreamsHeartbeat:
             *after[1:],
         )
         # A member that joins does not know its tasks.
-        if self.ask.request.member_epoch == 0 or moved:
+        if self.ask.request.member_epoch == 0 or moved or self._is_answer_lost():
             answer.active_tasks, answer.standby_tasks, answer.warmup_tasks = map(list_tasks, after)
         self._answer_endpoints(answer, moved)
         if self.configured.fault is not None:
@@ -419,6 +416,14 @@ class StreamsHeartbeat:
         self._answer_shutdown()
         result = StreamsHeartbeatResult(answer, self.configured.missing)
         decision.effects.append(Reply(self.ask.token, result))
+
+    def _is_answer_lost(self) -> bool:
+        """Return whether the member lists its tasks without one that it was given: the answer with
+        it was lost. Kafka does not give it again, so that no member runs it."""
+        if self.owned is None or self.member.state is StreamsMemberState.UNREVOKED:
+            return False
+        pairs = zip(self.member.assigned, self.owned, strict=True)
+        return any(not frozenset(given) <= listed for given, listed in pairs)
 
     def _answer_endpoints(self, answer: StreamsGroupHeartbeatResponse, moved: bool) -> None:
         """Add the partitions of each endpoint if the member does not know them as they are."""
@@ -455,6 +460,14 @@ class StreamsHeartbeat:
 
 def _by_id(subtopologies: Iterable[Subtopology]) -> dict[str, Subtopology]:
     return {each.subtopology_id: each for each in subtopologies}
+
+
+def _read_owned(request: StreamsGroupHeartbeatRequest) -> TargetTasks | None:
+    """Return the tasks that a member lists; None: it does not."""
+    if request.active_tasks is None:
+        return None
+    lists = (request.active_tasks, request.standby_tasks or (), request.warmup_tasks or ())
+    return TargetTasks(*map(read_tasks, lists))
 
 
 def _check_epoch(member: StreamsMember, request: StreamsGroupHeartbeatRequest) -> None:

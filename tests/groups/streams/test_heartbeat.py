@@ -154,6 +154,20 @@ def test_without_a_list_of_tasks_nothing_counts_as_released() -> None:
     assert desk.turn("a").member_epoch == 3
 
 
+def test_tasks_are_given_again_if_an_answer_was_lost() -> None:
+    desk = started("a")
+    desk.turn("b")
+    desk.turn("a")
+    desk.turn("a")
+    lost = desk.beat("b", 3)
+    assert lost.active_tasks == [TaskIds("0", [2, 3]), TaskIds("1", [2, 3])]
+    # Its epoch is the same; the client lists its tasks after an error.
+    assert desk.beat("b", 3).active_tasks is None
+    assert desk.beat("b", 3, owned=[set(), set(), set()]).active_tasks == lost.active_tasks
+    tasks = {("0", 2), ("0", 3), ("1", 2), ("1", 3)}
+    assert desk.beat("b", 3, owned=[tasks, set(), set()]).active_tasks is None
+
+
 def test_the_first_assignment_waits_for_members() -> None:
     desk = StreamsDesk()
     desk.settings.group_streams_initial_rebalance_delay_ms = 3_000
