@@ -1,12 +1,12 @@
 """Groups: listed, described, and their activity where the broker is kafkawire.
 
-Classic groups; groups of KIP-848, and share groups, on brokers that have them.
+Classic groups; groups of KIP-848, share and streams groups on brokers that have them.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -17,8 +17,10 @@ from kafkawire.client.offsets import Partition
 from kafkawire.codec.errors import ErrorCode
 
 DESCRIBE_GROUPS, LIST_GROUPS, GROUP_ACTIVITY = 15, 16, 10001
-CONSUMER_GROUP_DESCRIBE, SHARE_GROUP_DESCRIBE = 69, 77
-CONSUMER, SHARE = "consumer", "share"
+CONSUMER_GROUP_DESCRIBE, SHARE_GROUP_DESCRIBE, STREAMS_GROUP_DESCRIBE = 69, 77, 89
+CONSUMER, SHARE, STREAMS = "consumer", "share", "streams"
+NOT_READY = "NotReady"
+"""The state of a streams group whose topics are missing, or have other numbers of partitions."""
 DEAD = "Dead"
 
 
@@ -32,9 +34,33 @@ class GroupListing(NamedTuple):
     coordinator: int
 
 
+Task = tuple[str, int]
+"""Subtopology and partition."""
+
+
+class MemberTasks(NamedTuple):
+    """The tasks of a member of a streams group, those that it is to have, and its process."""
+
+    active: list[Task]
+    standby: list[Task]
+    target: list[Task]
+    target_standby: list[Task]
+    process: str
+
+
+class SubtopologyTopics(NamedTuple):
+    """The topics of a subtopology: those it reads, writes to for others, and keeps its state in."""
+
+    name: str
+    sources: list[str]
+    sinks: list[str]
+    changelogs: list[str]
+
+
 class GroupMember(NamedTuple):
     """A member. `topics`: those it subscribes to; None if that is not known. `epoch` only in groups
-    of KIP-848 and share groups; `target`, the partitions that it is to have, only in the former."""
+    of Kafka 4's protocols; `target`, the partitions that it is to have, not in share groups.
+    `tasks` only in streams groups, where `assigned` are the partitions of active tasks."""
 
     member: str
     instance: str | None
@@ -44,11 +70,13 @@ class GroupMember(NamedTuple):
     topics: list[str] | None
     epoch: int | None = None
     target: list[Partition] | None = None
+    tasks: MemberTasks | None = None
 
 
 class GroupDescription(NamedTuple):
-    """A group with its members. `protocol`: the assignor; `kind`: classic, consumer or share;
-    `epoch` and `assignment_epoch`, that of the target assignment, not in classic ones."""
+    """A group with its members. `protocol`: the assignor; `kind`: classic, consumer, share or
+    streams; `epoch` and `assignment_epoch`, that of the target assignment, not in classic ones.
+    `topology` of a streams group; `missing`: topics of it that do not exist."""
 
     group: str
     state: str
@@ -59,6 +87,8 @@ class GroupDescription(NamedTuple):
     kind: str = "classic"
     epoch: int | None = None
     assignment_epoch: int | None = None
+    topology: Sequence[SubtopologyTopics] = ()
+    missing: Sequence[str] = ()
 
 
 def list_groups(
@@ -92,7 +122,11 @@ def describe_group(cluster: Cluster, name: str, node: int | None = None) -> Grou
     if answer.group_state == DEAD and not answer.error_code:
         answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND  # versions before 6 have no error for it
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        newer = _describe_newer(cluster, name, node) or _describe_share(cluster, name, node)
+        newer = (
+            _describe_newer(cluster, name, node)
+            or _describe_share(cluster, name, node)
+            or _describe_streams(cluster, name, node)
+        )
         if newer is not None:
             return newer
     check(f"group {name}", answer.error_code, answer.error_message)
@@ -173,6 +207,81 @@ def _describe_share(cluster: Cluster, name: str, node: int) -> GroupDescription 
         name, answer.group_state, SHARE, answer.assignor_name, node, members, SHARE,
         answer.group_epoch, answer.assignment_epoch,
     )  # fmt: skip
+
+
+def _describe_streams(cluster: Cluster, name: str, node: int) -> GroupDescription | None:
+    """Describe a streams group; None if the broker has none of this name."""
+    from kafkawire.messages.streams_group_describe import StreamsGroupDescribeRequest
+
+    connection = cluster.node(node)
+    if not connection.supports(STREAMS_GROUP_DESCRIBE):
+        return None
+    asked = StreamsGroupDescribeRequest(group_ids=[name])
+    answer = connection.request(STREAMS_GROUP_DESCRIBE, asked).groups[0]
+    if answer.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    check(f"group {name}", answer.error_code, answer.error_message)
+    topology = [
+        SubtopologyTopics(
+            row.subtopology_id,
+            [*row.source_topics, *(topic.name for topic in row.repartition_source_topics)],
+            list(row.repartition_sink_topics),
+            [topic.name for topic in row.state_changelog_topics],
+        )
+        for row in (() if answer.topology is None else answer.topology.subtopologies or ())
+    ]
+    sources = {each.name: each.sources for each in topology}
+    names = sorted({topic for each in topology for topic in (*each.sources, *each.changelogs)})
+    sizes = _count_partitions(cluster, names)
+    members: list[GroupMember] = []
+    for row in answer.members:
+        now, target = row.assignment, row.target_assignment
+        tasks = MemberTasks(
+            _tasks(now.active_tasks), _tasks(now.standby_tasks),
+            _tasks(target.active_tasks), _tasks(target.standby_tasks), row.process_id,
+        )  # fmt: skip
+        members.append(
+            GroupMember(
+                row.member_id,
+                row.instance_id,
+                row.client_id,
+                row.client_host,
+                _partitions_of_tasks(tasks.active, sources, sizes),
+                sorted({topic for found in sources.values() for topic in found}),
+                row.member_epoch,
+                _partitions_of_tasks(tasks.target, sources, sizes),
+                tasks,
+            )
+        )
+    return GroupDescription(
+        name, answer.group_state, STREAMS, answer.assignor_name or "", node, members, STREAMS,
+        answer.group_epoch, answer.assignment_epoch, topology,
+        [topic for topic in names if topic not in sizes],
+    )  # fmt: skip
+
+
+def _count_partitions(cluster: Cluster, names: Sequence[str]) -> dict[str, int]:
+    """Return the number of partitions of each topic that exists."""
+    if not names:
+        return {}
+    found = cluster.metadata(names).topics
+    return {topic.name: len(topic.partitions) for topic in found if not topic.error_code}
+
+
+def _tasks(rows: Any) -> list[Task]:
+    return [(row.subtopology_id, index) for row in rows for index in row.partitions]
+
+
+def _partitions_of_tasks(
+    tasks: Sequence[Task], sources: Mapping[str, Sequence[str]], sizes: Mapping[str, int]
+) -> list[Partition]:
+    """Return the partitions that tasks read: of smaller topics the last tasks read none."""
+    return [
+        (topic, index)
+        for name, index in tasks
+        for topic in sources.get(name, ())
+        if index < sizes.get(topic, 0)
+    ]
 
 
 def _partitions(assignment: Any) -> list[Partition]:

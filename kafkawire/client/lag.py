@@ -17,6 +17,7 @@ from kafkawire.client.errors import BrokerError
 from kafkawire.client.groups import (
     CONSUMER,
     SHARE,
+    STREAMS,
     ActivityReader,
     GroupDescription,
     describe_group,
@@ -175,7 +176,7 @@ def _find_subscribed_topics(description: GroupDescription) -> set[str]:
 
 def _complete(group: GroupLag, led_by: dict[Partition, int]) -> None:
     """Add the partitions that a group of consumers reads without having committed an offset."""
-    if group.description.protocol_type in (CONSUMER, SHARE):
+    if group.description.protocol_type in (CONSUMER, SHARE, STREAMS):
         known = {row.partition for row in group.partitions}
         topics = {topic for topic, _ in known} | _find_subscribed_topics(group.description)
         group.partitions += [

@@ -17,7 +17,7 @@ from kafkawire.cli.shared.partitions import partitions_text
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
-from kafkawire.client.groups import CONSUMER, SHARE, GroupDescription, describe_group
+from kafkawire.client.groups import CONSUMER, SHARE, STREAMS, GroupDescription, describe_group
 from kafkawire.client.groups import list_groups as groups_of
 from kafkawire.client.offsets import (
     LATEST,
@@ -42,9 +42,17 @@ CONSUMER_MEMBERS = (
 """Of a group of KIP-848: `target` are the partitions that a member is to have."""
 SHARE_MEMBERS = ("client", "epoch", TableColumn("assigned", keep=True), "host", "member")
 """Of a share group: several members may have the same partition."""
+STREAMS_MEMBERS = (
+    "client", "epoch", TableColumn("tasks", keep=True), TableColumn("standby", keep=True),
+    TableColumn("target_tasks", keep=True), "process", "host", "instance", "member",
+)  # fmt: skip
+"""Of a streams group: subtopologies and partitions of its active and standby tasks, and of the
+active ones that it is to have."""
+TOPOLOGY = ("subtopology", "sources", "sinks", "changelogs")
 COLUMNS: dict[str, tuple[TableColumn | str, ...]] = {
     CONSUMER: CONSUMER_MEMBERS,
     SHARE: SHARE_MEMBERS,
+    STREAMS: STREAMS_MEMBERS,
 }
 OFFSETS = ("topic", "partition", "lag", "committed", "log_end", "member", "metadata")
 
@@ -113,6 +121,8 @@ def describe_groups(
                 if group["assignment_epoch"] != group["epoch"]:
                     title += f", assignment of epoch {group['assignment_epoch']}"
             print_table(group["members"], columns, title, wide)
+            if group["topology"]:
+                print_table(group["topology"], TOPOLOGY, f"{group['group']}, topology", wide)
             title = f"{group['group']}, {count(len(group['offsets']), 'partition')}"
             print_table(group["offsets"], OFFSETS, title, wide)
 
@@ -128,6 +138,10 @@ def _describe(cluster: Cluster, name: str) -> dict[str, Any]:
             "assigned": partitions_text(member.assigned),
             "epoch": member.epoch,
             "target": None if member.target is None else partitions_text(member.target),
+            "tasks": None if member.tasks is None else partitions_text(member.tasks.active),
+            "standby": None if member.tasks is None else partitions_text(member.tasks.standby),
+            "target_tasks": None if member.tasks is None else partitions_text(member.tasks.target),
+            "process": None if member.tasks is None else member.tasks.process,
         }
         for member in found.members
     ]
@@ -139,6 +153,15 @@ def _describe(cluster: Cluster, name: str) -> dict[str, Any]:
         "epoch": found.epoch,
         "assignment_epoch": found.assignment_epoch,
         "members": members,
+        "topology": [
+            {
+                "subtopology": each.name,
+                "sources": each.sources,
+                "sinks": each.sinks,
+                "changelogs": each.changelogs,
+            }
+            for each in found.topology
+        ],
         "offsets": _offsets(cluster, found),
     }
 

@@ -18,7 +18,7 @@ from kafkawire.cli.shared.partitions import partition_text, partitions_text
 from kafkawire.cli.shared.units import ago, duration_ms, parse_duration
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
-from kafkawire.client.groups import SHARE
+from kafkawire.client.groups import NOT_READY, SHARE
 from kafkawire.client.lag import GroupLag, LagTotals, PartitionLag, lag_of
 from kafkawire.client.offsets import Partition
 from kafkawire.client.transaction_admin import list_transactions, producers
@@ -133,15 +133,33 @@ def _rebalancing(seen: Observation) -> Iterator[Cause]:
     yield Cause("rebalancing", True, text, [])
 
 
+def _not_ready(seen: Observation) -> Iterator[Cause]:
+    """A streams group without tasks."""
+    description = seen.group.description
+    if description.state != NOT_READY:
+        return
+    what = "its internal topics have other numbers of partitions than its source topics need"
+    if description.missing:
+        what = f"these topics of its topology do not exist: {join_names(description.missing)}"
+    yield Cause(
+        "not-ready",
+        True,
+        f"The group assigns no tasks, because {what}. Internal topics are created with the next "
+        "heartbeat, if the application may create topics; the status in its log says why not.",
+        [],
+    )
+
+
 def _moving(seen: Observation) -> Iterator[Cause]:
-    """A group of KIP-848 whose members do not have the newest assignment yet: they keep reading."""
+    """A consumer or streams group whose members do not have the newest assignment yet: they keep
+    reading."""
     description = seen.group.description
     if description.state == "Assigning":
         yield Cause(
             "assigning",
             False,
             "A new assignment is due: a heartbeat of any member computes it, at most once per "
-            "consumer.assignment.interval.ms of the group.",
+            f"{description.kind}.assignment.interval.ms of the group.",
             [],
         )
     elif description.state == "Reconciling":
@@ -426,6 +444,7 @@ def join_names(names: Sequence[str]) -> str:
 RULES: tuple[Callable[[Observation], Iterator[Cause]], ...] = (
     _empty,
     _rebalancing,
+    _not_ready,
     _moving,
     _unreadable,
     _find_unowned_partitions,

@@ -19,6 +19,7 @@ from kafkawire.groups.streams import heartbeat as heartbeat_module
 from kafkawire.groups.streams import reconcile as reconcile_module
 from kafkawire.groups.streams import target as target_module
 from kafkawire.groups.streams.group import StreamsGroup
+from kafkawire.groups.streams.member import NOTHING, with_current
 from tests.kit.groups.streams_life import StreamsLife
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "40"))
@@ -83,10 +84,10 @@ def configure_only_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_pending_tasks(patch: pytest.MonkeyPatch) -> None:
-    original = group_module.with_current
+    original = with_current
 
     def forget(member: Any, value: Any) -> Any:
-        return replace(original(member, value), pending=group_module.NOTHING)
+        return replace(original(member, value), pending=NOTHING)
 
     patch.setattr(group_module, "with_current", forget)
 

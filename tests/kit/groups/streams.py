@@ -100,6 +100,13 @@ class StreamsDesk(ShardDesk):
             yield
         self.do(self.shard.decide_computed(group_id, given, self.now_ms, stored=True))
 
+    def continue_computing(self) -> None:
+        """Store another part of the target that is being computed."""
+        try:
+            next(self.computing[0])
+        except StopIteration:
+            self.computing.pop(0)
+
     def create_missing(self) -> None:
         for each in self.missing:
             self.topics[each.name] = each.num_partitions
@@ -160,8 +167,7 @@ class StreamsDesk(ShardDesk):
                 assert not answer.error_code, answer
                 self.create_missing()
             while self.computing:
-                if next(self.computing[0], 1):
-                    self.computing.pop(0)
+                self.continue_computing()
             if len(self.log) == before:
                 return
         raise AssertionError("the group does not settle")

@@ -94,7 +94,7 @@ class StreamsLife:
             topology=self.topology if joins else None,
             owned=[set(tasks) for tasks in thread.open] if lists else None,
             instance_id=thread.instance,
-            **({"process_id": thread.process} if joins else {}),
+            process_id=thread.process if joins else None,
         )
         self.desk.create_missing() if self.random.random() < 0.7 else None
         if self.random.random() < 0.1 if loses is None else loses:
@@ -202,8 +202,8 @@ class StreamsLife:
     def compute(self) -> None:
         """Continue with the target of a large group, which is stored in parts."""
         for _ in range(self.random.randint(1, 3)):
-            if self.desk.computing and next(self.desk.computing[0], 1):
-                self.desk.computing.pop(0)
+            if self.desk.computing:
+                self.desk.continue_computing()
 
     def reload(self) -> None:
         groups = self.desk.shard.streams_groups
@@ -279,7 +279,8 @@ class StreamsLife:
         assert group.owners.keys() == wanted
         for name, member in group.members.items():
             target = group.target[name]
-            assert (member.assigned.active.keys(), member.assigned.standby) == target[:2]
+            assert set(member.assigned.active) == target.active
+            assert member.assigned.standby == target.standby
             assert self.threads[name].open == [
                 set(member.assigned.active), set(member.assigned.standby), set(),
             ]  # fmt: skip
