@@ -381,6 +381,24 @@ def test_standby_tasks_match(group: Group) -> None:
     group.compare_records()
 
 
+def test_offsets_of_tasks_match(group: Group) -> None:
+    """What members report is described. A task moves also where the new owner lacks its state."""
+    group.create_topic(partitions=2)
+    group.join("a")
+    group.wait("a", lambda answer: not answer.status)
+    group.own("a", ("0", [0, 1]), ("1", [0, 1]))
+    much = [describe.TaskOffset("1", partition, 1_000_000) for partition in (0, 1)]
+    group.beat("a", task_offsets=much, task_end_offsets=much)
+    group.join("b")
+    group.beat("a")
+    some = [describe.TaskOffset("1", 1, 500_000)]
+    group.beat("b", task_offsets=some, task_end_offsets=much)
+    group.own("a", ("0", [0]), ("1", [0]))
+    group.beat("b")
+    group.describe()
+    group.compare_records()
+
+
 def test_lost_topics_match(group: Group) -> None:
     group.create_topic()
     group.join("a")

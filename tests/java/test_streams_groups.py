@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.java.brokers import OwnBroker, create_topics, run_broker
+from tests.java.brokers import TRANSACTIONS, OwnBroker, create_topics, run_broker
 from tests.java.children import JavaChild
 from tests.java.committed import CommittedReader, partitions_of, read_all
 from tests.java.conftest import STREAMS_SETTINGS, Program
@@ -32,6 +34,8 @@ from tests.java.streams_tasks import (
 )
 from tests.java.test_streams import Writer, by_word, sequences, word
 from tests.java.tools import ToolServer
+from tests.kit.workers import Workers
+from tests.real.conftest import OTHER_BROKER
 from tests.real.members import wait_for
 
 SETTINGS = {
@@ -162,50 +166,74 @@ def set_group_config(tools: ToolServer, bootstrap: str, group: str, config: str)
     assert done.code == 0, done.stdout + done.stderr
 
 
-def test_word_count_is_exact(
-    streams_broker: OwnBroker,
-    newer_program: Program,
-    newer_tools: ToolServer,
-    tmp_path: Path,
-    name: str,
-) -> None:
-    """exactly_once_v2 with standby tasks: a process is killed, another one added, the broker
-    killed. Each word is counted once in the output and in the changelog."""
-    bootstrap = streams_broker.bootstrap
-    lines, output = f"{name}-lines", f"{name}-counts"
-    create_topics(bootstrap, {lines: 3, output: 2})
-    set_group_config(newer_tools, bootstrap, name, "streams.num.standby.replicas=1")
+@dataclass
+class WordCount:
+    """An application that counts words with exactly_once_v2 and standby tasks."""
 
-    def start() -> JavaChild:
-        words = (bootstrap, name, "exactly_once_v2", "1", "words")
-        return newer_program("StreamsMember", *words, str(tmp_path / "state"), lines, output)
+    name: str
+    program: Program
+    tools: ToolServer
+    state: Path
 
-    group = Group(newer_tools, bootstrap, name, start)
-    first, _ = group.add(), group.add()
-    writer = Writer(bootstrap, lines)
-    counts = CommittedReader(bootstrap, output)
-    group.wait_until_shared(tasks(3, 4), standbys=STATEFUL)
-    counts.more(300)
-    group.kill(first)
-    counts.more(300)
-    group.add()
-    group.wait_until_shared(tasks(3, 4), standbys=STATEFUL)
-    streams_broker.crash()
-    counts.more(300)
-    group.add()
-    group.wait_until_shared(tasks(3, 4), standbys=STATEFUL)
-    expected = writer.finish()
-    counts.count(expected.total())
-    repartition, changelog = f"{name}-words-repartition", f"{name}-counts-changelog"
-    assert partitions_of(AdminClient({"bootstrap.servers": bootstrap}), repartition, changelog) == [
-        (topic, partition) for topic in (repartition, changelog) for partition in range(4)
-    ]
-    assert set_topic_configs(bootstrap, repartition) == REPARTITION
-    assert set_topic_configs(bootstrap, changelog) == COUNTS
-    group.stop()
-    assert by_word(counts.to_end()) == sequences(expected)
-    assert by_word(read_all(bootstrap, changelog)) == sequences(expected)
-    assert sum(word(m) in expected for m in read_all(bootstrap, repartition)) == expected.total()
+    def run(self, bootstrap: str, *faults: Callable[[], None]) -> None:
+        """Kill a process, and add two with the faults in between. Each word is counted once in the
+        output and in the changelog."""
+        name, lines, output = self.name, f"{self.name}-lines", f"{self.name}-counts"
+        create_topics(bootstrap, {lines: 3, output: 2})
+        set_group_config(self.tools, bootstrap, name, "streams.num.standby.replicas=1")
+        words = (bootstrap, name, "exactly_once_v2", "1", "words", str(self.state), lines, output)
+        group = Group(self.tools, bootstrap, name, lambda: self.program("StreamsMember", *words))
+        first, _ = group.add(), group.add()
+        writer = Writer(bootstrap, lines)
+        counts = CommittedReader(bootstrap, output)
+        group.wait_until_shared(tasks(3, 4), standbys=STATEFUL)
+        counts.more(300)
+        group.kill(first)
+        counts.more(300)
+        group.add()
+        group.wait_until_shared(tasks(3, 4), standbys=STATEFUL)
+        for fault in faults:
+            fault()
+            counts.more(300)
+        group.add()
+        group.wait_until_shared(tasks(3, 4), standbys=STATEFUL)
+        expected = writer.finish()
+        counts.count(expected.total())
+        repartition, changelog = f"{name}-words-repartition", f"{name}-counts-changelog"
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        assert partitions_of(admin, repartition, changelog) == [
+            (topic, partition) for topic in (repartition, changelog) for partition in range(4)
+        ]
+        assert set_topic_configs(bootstrap, repartition) == REPARTITION
+        assert set_topic_configs(bootstrap, changelog) == COUNTS
+        group.stop()
+        assert by_word(counts.to_end()) == sequences(expected)
+        assert by_word(read_all(bootstrap, changelog)) == sequences(expected)
+        repartitioned = Counter(word(m) for m in read_all(bootstrap, repartition))
+        assert repartitioned == expected
+
+
+@pytest.fixture
+def word_count(
+    newer_program: Program, newer_tools: ToolServer, tmp_path: Path, name: str
+) -> WordCount:
+    return WordCount(name, newer_program, newer_tools, tmp_path / "state")
+
+
+def test_word_count_is_exact(word_count: WordCount, streams_broker: OwnBroker) -> None:
+    """The broker is killed."""
+    word_count.run(streams_broker.bootstrap, streams_broker.crash)
+
+
+@pytest.mark.skipif(bool(OTHER_BROKER), reason="kills workers of kafkawire")
+def test_word_count_is_exact_with_workers(word_count: WordCount, tmp_path: Path) -> None:
+    """The group moves: both workers of a broker are killed, one after the other."""
+    with Workers(tmp_path / "broker", settings={**TRANSACTIONS, **SETTINGS}) as workers:
+
+        def kill(node: int) -> None:
+            workers.wait_for_worker(node, workers.kill_worker(node))
+
+        word_count.run(workers.bootstrap, lambda: kill(1), lambda: kill(2))
 
 
 class PairWriter(threading.Thread):
