@@ -382,7 +382,7 @@ def test_standby_tasks_match(group: Group) -> None:
 
 
 def test_offsets_of_tasks_match(group: Group) -> None:
-    """What members report is described. A task moves also where the new owner lacks its state."""
+    """Descriptions have the offsets of members. A task moves to an owner that lacks its state."""
     group.create_topic(partitions=2)
     group.join("a")
     group.wait("a", lambda answer: not answer.status)
