@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from importlib.util import find_spec
 
-import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from tests.java.tools import Done, ToolServer
@@ -15,10 +13,6 @@ from tests.java.tools import Done, ToolServer
 STREAMS_GROUPS = "org.apache.kafka.tools.streams.StreamsGroupCommand"
 KIND = re.compile(r"(TARGET-ACTIVE|TARGET-STANDBY|TARGET-WARMUP|ACTIVE|STANDBY|WARMUP): ([^A-Z]*)")
 SUBTOPOLOGY = re.compile(r"(\S+):\[([0-9,]*)\]")
-
-needs_streams_groups = pytest.mark.skipif(
-    find_spec("kafkawire.groups.streams") is None, reason="streams groups are not served yet"
-)
 
 Task = tuple[str, int]
 """A subtopology and a partition."""

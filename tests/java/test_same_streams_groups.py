@@ -17,7 +17,6 @@ from tests.java.children import JavaChild
 from tests.java.conftest import STREAMS_SETTINGS, Program
 from tests.java.streams_tasks import (
     describe_members,
-    needs_streams_groups,
     run_streams_groups,
     table,
     tasks_of,
@@ -26,7 +25,6 @@ from tests.java.tools import ToolServer
 from tests.real.conftest import OTHER_BROKER, START_MS
 from tests.real.members import wait_for
 
-pytestmark = needs_streams_groups
 DESCRIBE = (
     "",
     "--verbose",

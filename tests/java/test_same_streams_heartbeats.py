@@ -18,14 +18,14 @@ from kafkawire.messages import delete_groups, delete_topics, list_groups
 from kafkawire.messages import incremental_alter_configs as alter
 from kafkawire.messages import streams_group_describe as describe
 from kafkawire.messages import streams_group_heartbeat as beat
+from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tests.java.brokers import run_broker
 from tests.java.committed import topic_partitions
 from tests.java.conftest import STREAMS_SETTINGS, wait_for_coordinators
-from tests.java.streams_tasks import needs_streams_groups
+from tests.java.test_same_admin import ask_until_same
 from tests.java.twins import KEYS, Twins, create, find_differences, flatten, wait_for_leaders
 from tests.real.conftest import OTHER_BROKER
 
-pytestmark = needs_streams_groups
 GROUP = 32
 
 
@@ -397,6 +397,39 @@ def test_offsets_of_tasks_match(group: Group) -> None:
     group.beat("b")
     group.describe()
     group.compare_records()
+
+
+SETTINGS = [
+    ("streams.session.timeout.ms", "46000"),
+    ("streams.session.timeout.ms", "1"),
+    ("streams.session.timeout.ms", "60001"),
+    ("streams.session.timeout.ms", "soon"),
+    ("streams.heartbeat.interval.ms", "200"),
+    ("streams.heartbeat.interval.ms", "1"),
+    ("streams.heartbeat.interval.ms", "15001"),
+    ("streams.num.standby.replicas", "2"),
+    ("streams.num.standby.replicas", "3"),
+    ("streams.num.standby.replicas", "-1"),
+    ("streams.initial.rebalance.delay.ms", "0"),
+    ("streams.initial.rebalance.delay.ms", "-1"),
+    ("streams.assignment.interval.ms", "1"),
+    ("streams.assignment.interval.ms", "-1"),
+    ("streams.assignor.name", "sticky"),
+    ("streams.assignor.name", "other"),
+    ("streams.no.such", "1"),
+]
+"""Not here: settings of warm-up tasks and racks, which are not done."""
+
+
+@pytest.mark.parametrize(("name", "value"), SETTINGS)
+def test_settings_match(group: Group, name: str, value: str) -> None:
+    for kind in (0, 1):
+        row = alter.AlterableConfig(name, kind, value if kind == 0 else None)
+        resource = alter.AlterConfigsResource(GROUP, group.id, [row])
+        request = alter.IncrementalAlterConfigsRequest([resource])
+        group.twins.ask("IncrementalAlterConfigs", request, 1)
+        asked = DescribeConfigsRequest([DescribeConfigsResource(GROUP, group.id, [name])], True)
+        ask_until_same(group.twins, asked)
 
 
 def test_lost_topics_match(group: Group) -> None:

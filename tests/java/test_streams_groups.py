@@ -25,7 +25,6 @@ from tests.java.streams_tasks import (
     MemberRow,
     Task,
     describe_members,
-    needs_streams_groups,
     owned_twice,
     run_streams_groups,
     set_topic_configs,
@@ -44,7 +43,6 @@ SETTINGS = {
     "group.streams.session.timeout.ms": "5000",
 }
 """A member that is killed holds its tasks for the session timeout."""
-pytestmark = needs_streams_groups
 STABLE_S = 120.0
 REPARTITION = {
     "cleanup.policy": "delete",
