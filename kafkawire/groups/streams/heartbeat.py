@@ -75,6 +75,10 @@ TASK_OFFSET_INTERVAL_MS = 60_000
 ACCEPTABLE_RECOVERY_LAG = 10_000
 """Kafka's defaults of settings for warm-up tasks, for which clients need them."""
 
+MAX_LISTED = 10_000
+"""Tasks, offsets of tasks, and client tags of one heartbeat: reading so many takes 5 ms. A stream
+thread has some tens of tasks."""
+
 Ask = GroupRequest[StreamsGroupHeartbeatRequest, StreamsHeartbeatResult]
 
 
@@ -108,6 +112,10 @@ def check_request(request: StreamsGroupHeartbeatRequest) -> None:
         raise _invalid("If one task-type is non-null, all must be non-null.")
     if request.member_epoch != 0 and request.topology is not None:
         raise _invalid("Topology can only be provided when (re-)joining.")
+    listed = sum(len(each.partitions) + 1 for tasks in lists.values() for each in tasks or ())
+    more = (request.task_offsets, request.task_end_offsets, request.client_tags)
+    if listed + sum(len(each or ()) for each in more) > MAX_LISTED:
+        raise _invalid(f"The heartbeat has more than {MAX_LISTED} tasks, offsets and tags.")
     # Keys of records have strings of at most 32,767 bytes, flexible requests longer ones.
     if not fits(request.group_id) or not fits(request.member_id):
         raise _invalid("GroupId or MemberId is too long.")

@@ -20,13 +20,11 @@ from kafkawire.messages.streams_group_heartbeat import CopartitionGroup, Subtopo
 
 SHOWN = 3
 """Topics that a text names."""
-MAX_TOPICS = 1_000
-"""Topics of one topology, each counted as often as it occurs. Configuring so many takes 5 ms;
-applications have some tens."""
-MAX_INDEXES = 4_000
-"""Topics of all copartition groups, for the same reason."""
-MAX_SUBTOPOLOGIES = 200
+MAX_SUBTOPOLOGIES = 100
 """Each may wait for the partitions of another one, which takes time with their square: 5 ms."""
+MAX_ENTRIES = 5_000
+"""Topics, settings of topics, and topics of copartition groups of one topology, each counted as
+often as it occurs. Checking and configuring so many takes 5 ms; applications have some hundreds."""
 
 
 class TopicsError(Exception):
@@ -57,7 +55,7 @@ def list_sources(subtopology: Subtopology) -> list[str]:
 
 def check_topology(subtopologies: Sequence[Subtopology]) -> None:
     """Check what needs no topics. Raises KafkaError."""
-    topics = indexes = 0
+    _check_size(subtopologies)
     names: set[str] = set()
     for each in subtopologies:
         if each.source_topic_regex:
@@ -74,16 +72,28 @@ def check_topology(subtopologies: Sequence[Subtopology]) -> None:
         names.add(each.subtopology_id)
         if not list_sources(each):
             raise _invalid(f"No source topics found for subtopology {each.subtopology_id}")
-        topics += len(list_topics(each)) + len(each.repartition_sink_topics)
         for group in each.copartition_groups:
-            indexes += len(group.source_topics) + len(group.repartition_source_topics)
             _list_copartitioned(each, group)
-    if topics > MAX_TOPICS or indexes > MAX_INDEXES:
-        text = f"The topology has {topics} topics and {indexes} topics in copartition groups; at "
-        raise _invalid(f"{text}most {MAX_TOPICS} and {MAX_INDEXES} are allowed.")
+    _check_repartitions(subtopologies)
+
+
+def _check_size(subtopologies: Sequence[Subtopology]) -> None:
+    """Check how much a topology has, in a time that does not depend on it. Raises KafkaError."""
     if len(subtopologies) > MAX_SUBTOPOLOGIES:
         raise _invalid(f"The topology has more than {MAX_SUBTOPOLOGIES} subtopologies.")
-    _check_repartitions(subtopologies)
+    entries = 0
+    for each in subtopologies:
+        infos = (each.repartition_source_topics, each.state_changelog_topics)
+        entries += len(each.source_topics) + len(each.repartition_sink_topics)
+        entries += sum(map(len, infos)) + len(each.copartition_groups)
+        if entries <= MAX_ENTRIES:
+            entries += sum(len(info.topic_configs) for found in infos for info in found)
+            entries += sum(
+                len(group.source_topics) + len(group.repartition_source_topics)
+                for group in each.copartition_groups
+            )
+        if entries > MAX_ENTRIES:
+            raise _invalid(f"The topology has more than {MAX_ENTRIES} topics and their settings.")
 
 
 def _check_repartitions(subtopologies: Sequence[Subtopology]) -> None:

@@ -100,6 +100,21 @@ NONE: list[TaskIds] = []
             "Topology can only be provided when (re-)joining.",
         ),
         (
+            request(client_tags=[KeyValue("k", "v")] * 10_001),
+            "The heartbeat has more than 10000 tasks, offsets and tags.",
+        ),
+        (
+            StreamsGroupHeartbeatRequest(
+                "g",
+                "a",
+                1,
+                active_tasks=[TaskIds("0", list(range(10_000)))],
+                standby_tasks=NONE,
+                warmup_tasks=NONE,
+            ),
+            "The heartbeat has more than 10000 tasks, offsets and tags.",
+        ),
+        (
             StreamsGroupHeartbeatRequest("g" * 40_000, "a", 1),
             "GroupId or MemberId is too long.",
         ),

@@ -151,13 +151,20 @@ def test_missing_source_topics_are_named() -> None:
             "in the topology that cannot be resolved.",
         ),
         (
-            [Subtopology("0", ["t"] * 1_001)],
-            "The topology has 1001 topics and 0 topics in copartition groups; at most 1000 and "
-            "4000 are allowed.",
+            [Subtopology("0", ["t"] * 5_001)],
+            "The topology has more than 5000 topics and their settings.",
         ),
         (
-            [Subtopology(str(number), ["t"]) for number in range(201)],
-            "The topology has more than 200 subtopologies.",
+            [Subtopology("0", ["t"], copartition_groups=[CopartitionGroup([0] * 5_000)])],
+            "The topology has more than 5000 topics and their settings.",
+        ),
+        (
+            [Subtopology("0", ["t"], copartition_groups=[CopartitionGroup()] * 5_000)],
+            "The topology has more than 5000 topics and their settings.",
+        ),
+        (
+            [Subtopology(str(number), ["t"]) for number in range(101)],
+            "The topology has more than 100 subtopologies.",
         ),
     ],
 )
