@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.java.brokers import create_topics, run_broker
 from tests.java.children import JavaChild
-from tests.java.conftest import STREAMS_SETTINGS, Program
+from tests.java.conftest import CLASSES, STREAMS_SETTINGS, TOOLS, Program
 from tests.java.streams_tasks import (
     describe_members,
     run_streams_groups,
@@ -35,7 +35,25 @@ DESCRIBE = (
     "--state --verbose",
     "--topology",
 )
+OTHER_TOOLS = {
+    "groups": TOOLS + "GroupsCommand",
+    "consumer-groups": CLASSES["ConsumerGroupCommand"],
+    "share-groups": CLASSES["ShareGroupCommand"],
+}
+OF_OTHER_TOOLS = (
+    "groups --list",
+    "consumer-groups --list",
+    *(
+        f"{tool} --{action} --group GROUP"
+        for tool in ("consumer-groups", "share-groups")
+        for action in ("describe", "describe --state", "describe --members", "delete")
+    ),
+    "consumer-groups --reset-offsets --group GROUP --topic LINES --to-earliest --dry-run",
+    "consumer-groups --delete-offsets --group GROUP --topic LINES",
+    "share-groups --delete-offsets --group GROUP --topic LINES",
+)
 RUNNING = (
+    *OF_OTHER_TOOLS,
     "--list",
     "--list --state",
     "--list --state Stable",
@@ -62,6 +80,7 @@ UNKNOWN = (
 )
 RESET = "--reset-offsets --group GROUP "
 EMPTY = (
+    *(call for call in OF_OTHER_TOOLS[:-3] if "--delete" not in call),
     "--list",
     "--list --state",
     "--list --state Empty,Dead",
@@ -107,8 +126,20 @@ EMPTY = (
 )
 """After the member has left. "topics" lists those of the group."""
 
-RESTARTED = ("topics", "--delete --group GROUP --delete-all-internal-topics", "topics", "--list")
-"""After another one has been there for a moment."""
+RESTARTED = (
+    "topics",
+    "--delete --group GROUP --delete-all-internal-topics",
+    "topics",
+    "--list",
+    "consumer-groups --reset-offsets --group GROUP --topic LINES --to-earliest --execute",
+    "--list",
+    "--describe --group GROUP",
+    "--describe --group GROUP --state",
+    "--reset-offsets --group GROUP --all-input-topics --to-earliest --dry-run",
+    "--delete --group GROUP",
+    "groups --list",
+)
+"""After another one has been there for a moment. In the end there is a classic group instead."""
 
 
 @dataclass
@@ -133,9 +164,13 @@ class Side:
         names["TIME"] = moment.replace(tzinfo=None).isoformat(timespec="milliseconds")
         names |= {"GROUP": self.group, "LINES": self.lines, "FILE": str(self.offsets)}
         words = [re.sub(r"^LINES(?=:)", self.lines, names.get(w, w)) for w in call.split()]
-        done = run_streams_groups(self.tools, self.address, *words)
+        if words[0] in OTHER_TOOLS:
+            words += ["--bootstrap-server", self.address]
+            done = self.tools.run(OTHER_TOOLS[words[0]], words[1:], "", 90)
+        else:
+            done = run_streams_groups(self.tools, self.address, *words)
         lines = [f"code {done.code}", *done.stdout.splitlines(), *done.stderr.splitlines()]
-        if call.startswith("--list") and done.code == 0:  # there may be other groups
+        if "--list" in call and done.code == 0:  # there may be other groups
             lines = [line for line in lines if "GROUP" in line or self.group in line]
         return sorted(self.hide(line) for line in lines if not re.match(r"\s+(at |\.\.\.)", line))
 

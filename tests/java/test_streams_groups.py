@@ -265,10 +265,10 @@ class PairWriter(threading.Thread):
 
 
 def test_join_misses_nothing(
-    streams_broker: OwnBroker, program: Program, newer_tools: ToolServer, tmp_path: Path, name: str
+    streams_broker: OwnBroker, program: Program, tool_server: ToolServer, tmp_path: Path, name: str
 ) -> None:
-    """at_least_once with a windowed join and Kafka Streams 4.3: each pair is found, also where a
-    process with two threads is killed or added."""
+    """at_least_once with a windowed join, client and tool of Kafka 4.3: each pair is found, also
+    where a process with two threads is killed or added."""
     bootstrap = streams_broker.bootstrap
     left, right, joined = f"{name}-left", f"{name}-right", f"{name}-joined"
     create_topics(bootstrap, {left: 2, right: 4, joined: 2})
@@ -277,7 +277,7 @@ def test_join_misses_nothing(
         words = (bootstrap, name, "at_least_once", "2", "join", str(tmp_path / "state"))
         return program("StreamsMember", *words, left, right, joined)
 
-    group = Group(newer_tools, bootstrap, name, start)
+    group = Group(tool_server, bootstrap, name, start)
     first = group.add()
     writer = PairWriter(bootstrap, left, right)
     pairs = CommittedReader(bootstrap, joined)
