@@ -364,8 +364,9 @@ class StreamsHeartbeat:
             self._delay("initial rebalance delay")
             due = False
         else:
-            due = is_due(group, self.epoch, self.limits.assignment_interval_ms, self.now_ms)
-            if waits and not due:
+            interval_ms = self.limits.assignment_interval_ms
+            due = not group.computing and is_due(group, self.epoch, interval_ms, self.now_ms)
+            if waits and not due and not group.computing:
                 self._delay("assignment interval")
         if due:
             given = gather_input(group, self.epoch, self.configured, self.configs, old, member)

@@ -109,7 +109,7 @@ def decide_timer(
     decision = Decision(group.group_id)
     if key == INITIAL:
         decision.steps.append(DelayEnded())
-        if group.members and group.epoch > group.target_epoch:
+        if group.members and group.epoch > group.target_epoch and not group.computing:
             given = gather_input(group, group.epoch, group.configured, group.configs)
             add_target(decision, group, given, now_ms)
         return decision

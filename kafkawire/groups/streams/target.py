@@ -100,9 +100,8 @@ def add_target(
     """Compute a target assignment, store and return it; None: it is large, and will be computed
     after this decision."""
     if given.is_large:
-        if not group.computing:
-            decision.steps.append(TargetBegun())
-            decision.effects.append(ComputeTarget())
+        decision.steps.append(TargetBegun())
+        decision.effects.append(ComputeTarget())
         return None
     targets = run_at_once(given.compute())
     for member_id, target in targets.items():
