@@ -53,6 +53,12 @@ async def test_group_that_does_not_exist_has_the_settings_of_the_broker() -> Non
         "share.renew.acknowledge.enable": ("true", 5, 1),
         "share.retry.delay.ms": ("0", 5, 3),
         "share.retry.delay.max.ms": ("300000", 5, 3),
+        "streams.session.timeout.ms": ("45000", 5, 3),
+        "streams.heartbeat.interval.ms": ("5000", 5, 3),
+        "streams.assignment.interval.ms": ("1000", 5, 3),
+        "streams.initial.rebalance.delay.ms": ("3000", 5, 3),
+        "streams.num.standby.replicas": ("0", 5, 3),
+        "streams.assignor.name": ("sticky", 5, 2),
         "errors.deadletterqueue.topic.name": ("", 5, 2),
         "errors.deadletterqueue.copy.record.enable": ("false", 5, 1),
     }
