@@ -63,6 +63,9 @@ async def beat(
         epoch,
         rebalance_timeout_ms=30_000 if joins else -1,
         topology=(topology or word_count()) if joins else None,
+        active_tasks=[] if joins else None,
+        standby_tasks=[] if joins else None,
+        warmup_tasks=[] if joins else None,
         process_id=f"process-{member}" if joins else None,
     )
     return await client.call(request, 1)

@@ -229,6 +229,7 @@ def group(twins: Twins) -> Group:
 BAD_JOINS: list[dict[str, Any]] = [
     {"active_tasks": None},
     {"standby_tasks": None},
+    {"active_tasks": None, "standby_tasks": None, "warmup_tasks": None},
     {"active_tasks": [describe.TaskIds("0", [0])]},
     {"group_id": ""},
     {"member_id": ""},

@@ -127,7 +127,7 @@ def _check_join(
     if request.rebalance_timeout_ms == -1:
         raise _invalid("RebalanceTimeoutMs must be provided in first request.")
     for name, tasks in lists.items():
-        if tasks:
+        if tasks is None or tasks:
             raise _invalid(f"{name} must be empty when (re-)joining.")
     if request.topology is None:
         raise _invalid("Topology must be non-null when (re-)joining.")

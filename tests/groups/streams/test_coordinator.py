@@ -46,6 +46,9 @@ def beat(member: str = "a", epoch: int = 0) -> StreamsGroupHeartbeatRequest:
         epoch,
         rebalance_timeout_ms=30_000 if joins else -1,
         topology=stateful() if joins else None,
+        active_tasks=[] if joins else None,
+        standby_tasks=[] if joins else None,
+        warmup_tasks=[] if joins else None,
         process_id=f"process-{member}" if joins else None,
     )
 

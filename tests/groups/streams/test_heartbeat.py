@@ -57,12 +57,19 @@ def codes(answer: StreamsGroupHeartbeatResponse) -> list[int]:
     return [each.status_code for each in answer.status or ()]
 
 
-def request(**fields: Any) -> StreamsGroupHeartbeatRequest:
-    given: dict[str, Any] = {"rebalance_timeout_ms": 1, "topology": word_count(), **fields}
-    return StreamsGroupHeartbeatRequest("g", "a", 0, **given)
-
-
 NONE: list[TaskIds] = []
+
+
+def request(**fields: Any) -> StreamsGroupHeartbeatRequest:
+    given: dict[str, Any] = {
+        "rebalance_timeout_ms": 1,
+        "topology": word_count(),
+        "active_tasks": NONE,
+        "standby_tasks": NONE,
+        "warmup_tasks": NONE,
+        **fields,
+    }
+    return StreamsGroupHeartbeatRequest("g", "a", 0, **given)
 
 
 @pytest.mark.parametrize(
@@ -77,9 +84,10 @@ NONE: list[TaskIds] = []
             "RebalanceTimeoutMs must be provided in first request.",
         ),
         (
-            request(active_tasks=[TaskIds("0", [0])], standby_tasks=NONE, warmup_tasks=NONE),
+            request(active_tasks=[TaskIds("0", [0])]),
             "ActiveTasks must be empty when (re-)joining.",
         ),
+        (request(warmup_tasks=None), "WarmupTasks must be empty when (re-)joining."),
         (request(topology=None), "Topology must be non-null when (re-)joining."),
         (request(topology=Topology(-1)), "Topology epoch must be non-negative."),
         (
