@@ -47,6 +47,9 @@ def beat(cluster: Cluster, epoch: int, topology: Topology | None = None) -> Any:
         rebalance_timeout_ms=30_000 if epoch == 0 else -1,
         topology=topology,
         process_id="p1" if epoch == 0 else None,
+        active_tasks=[] if epoch == 0 else None,
+        standby_tasks=[] if epoch == 0 else None,
+        warmup_tasks=[] if epoch == 0 else None,
     )
     answer = cluster.coordinator(GROUP).request(HEARTBEAT, request)
     assert not answer.error_code, answer.error_message
