@@ -365,7 +365,8 @@ CASES = (
     Case(
         88, 1, GROUP_CODE, ((O.READ, G), (O.DESCRIBE, T)),
         lambda _: StreamsGroupHeartbeatRequest(
-            "g", "m", rebalance_timeout_ms=1, topology=Topology(0, [Subtopology("0", ["t"])])
+            "g", "m", rebalance_timeout_ms=1, topology=Topology(0, [Subtopology("0", ["t"])]),
+            active_tasks=[], standby_tasks=[], warmup_tasks=[],
         ),
     ),
     Case(89, 1, GROUP_CODE, ((O.DESCRIBE, G),), lambda _: StreamsGroupDescribeRequest(["g"])),
