@@ -131,7 +131,7 @@ def test_epochs() -> None:
     assert old.error_code == E.FENCED_MEMBER_EPOCH
     assert old.error_message is not None
     assert f"and it does not match the previous member epoch ({now - 1})." in old.error_message
-    # It joins again at any time, and is told all that it has.
+    # It may join again at any time, and the answer has all its tasks.
     again = desk.beat(epoch=0, topics=["t", "u"])
     assert again.member_epoch == now
     assert assigned(again) == {"t": [0, 1, 2], "u": [0, 1]}
