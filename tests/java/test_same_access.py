@@ -102,6 +102,8 @@ class Guarded:
         for one in self.admin.both:
             one.request(KEYS["DeleteAcls"], DeleteAclsRequest([gone]))
         self.wait(DescribeAclsRequest(1, None, 1, None, CLIENT, 1, 1), 0)
+        # A group that a case made has the topic: what the next case needs would depend on it.
+        self.admin.ask("DeleteGroups", DeleteGroupsRequest(["g"]), 2)
 
     def wait(self, wanted: DescribeAclsRequest, count: int) -> None:
         """Kafka enforces a change some time after its response."""

@@ -342,7 +342,8 @@ CASES = (
     Case(15, 5, GROUP_CODE, ((O.DESCRIBE, G),), lambda _: DescribeGroupsRequest(["g"])),
     Case(
         68, 1, GROUP_CODE, ((O.READ, G), (O.DESCRIBE, T)),
-        # It leaves: a member would have the topic, which the next case has no right to describe.
+        # It leaves, as in the other two kinds of groups: a member would have the topic, which the
+        # next case has no right to describe.
         lambda _: ConsumerGroupHeartbeatRequest("g", "m", -1, subscribed_topic_names=["t"]),
     ),
     Case(83, 0, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(InitializeState, 1, 0)),
@@ -352,7 +353,7 @@ CASES = (
     Case(87, 1, CLUSTER_CODE, ((O.CLUSTER_ACTION, C),), share_state(ReadSummary)),
     Case(
         76, 1, GROUP_CODE, ((O.READ, G), (O.DESCRIBE, T)),
-        lambda _: ShareGroupHeartbeatRequest("g", "m", subscribed_topic_names=["t"]),
+        lambda _: ShareGroupHeartbeatRequest("g", "m", -1, subscribed_topic_names=["t"]),
     ),
     Case(
         78, 2, GROUP_CODE, ((O.READ, G), (O.READ, T)),
@@ -365,7 +366,7 @@ CASES = (
     Case(
         88, 1, GROUP_CODE, ((O.READ, G), (O.DESCRIBE, T)),
         lambda _: StreamsGroupHeartbeatRequest(
-            "g", "m", rebalance_timeout_ms=1, topology=Topology(0, [Subtopology("0", ["t"])]),
+            "g", "m", -1, rebalance_timeout_ms=1, topology=Topology(0, [Subtopology("0", ["t"])]),
             active_tasks=[], standby_tasks=[], warmup_tasks=[],
         ),
     ),
