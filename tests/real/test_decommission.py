@@ -28,6 +28,8 @@ from tests.kit.machines import Machine, Machines, running
 from tests.kit.minio import Minio
 from tests.kit.waiting import wait_until
 
+pytestmark = pytest.mark.machines
+
 TOPIC, PARTITIONS = "load", 6
 SPREAD = [1, 2, 3, 1, 2, 3]
 SETTINGS = {

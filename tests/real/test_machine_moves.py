@@ -21,6 +21,8 @@ from tests.kit.steady_load import TOPIC as MOVING
 from tests.kit.steady_load import Load, check, loaded
 from tests.kit.waiting import wait_until
 
+pytestmark = pytest.mark.machines
+
 TOPIC, PARTITIONS = "load", 6
 SPREAD = [1, 2, 3, 1, 2, 3]
 """Leaders of the partitions."""
