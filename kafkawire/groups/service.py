@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from kafkawire.codec.configs.settings import BrokerConfig
@@ -24,14 +24,11 @@ from kafkawire.groups.activity import activity
 from kafkawire.groups.coordinator import Coordinator
 from kafkawire.groups.event_log import GroupEventLog
 from kafkawire.groups.model.request import (
-    CONSUMER_DESCRIBE,
     DELETE,
     DESCRIBE,
     LIST,
     MARKER,
     OFFSET_DELETE,
-    SHARE_DESCRIBE,
-    STREAMS_DESCRIBE,
     Client,
     RequestKind,
     RequestT,
@@ -48,10 +45,6 @@ from kafkawire.groups.model.transactional import (
 )
 from kafkawire.log.io import slices
 from kafkawire.log.io.ports import Env
-from kafkawire.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
 from kafkawire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -68,14 +61,6 @@ from kafkawire.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from kafkawire.messages.offset_fetch import OffsetFetchRequestTopics
-from kafkawire.messages.share_group_describe import (
-    ShareGroupDescribeRequest,
-    ShareGroupDescribeResponse,
-)
-from kafkawire.messages.streams_group_describe import (
-    StreamsGroupDescribeRequest,
-    StreamsGroupDescribeResponse,
-)
 from kafkawire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 if TYPE_CHECKING:
@@ -235,38 +220,16 @@ class GroupService(CoordinatorService[Coordinator]):
         )
         return DescribeGroupsResponse(groups=groups)
 
-    async def describe_consumer_groups(
-        self, client: Client, version: int, request: ConsumerGroupDescribeRequest
-    ) -> ConsumerGroupDescribeResponse:
-        """Describe each consumer group once, in request order, with an error for each."""
-        groups = await self._submit_each(
-            CONSUMER_DESCRIBE, client, version, request.group_ids,
-            lambda one: ConsumerGroupDescribeRequest(group_ids=[one]),
+    async def describe_each(
+        self, kind: RequestKind[Any, Any], client: Client, version: int, group_ids: list[str]
+    ) -> list[Any]:
+        """Describe each group once, in order, with an error for each. `kind`: CONSUMER_DESCRIBE,
+        SHARE_DESCRIBE or STREAMS_DESCRIBE."""
+        return await self._submit_each(
+            kind, client, version, group_ids,
+            lambda one: kind.request(group_ids=[one]),
             lambda response: response.groups[0],
         )  # fmt: skip
-        return ConsumerGroupDescribeResponse(groups=groups)
-
-    async def describe_share_groups(
-        self, client: Client, version: int, request: ShareGroupDescribeRequest
-    ) -> ShareGroupDescribeResponse:
-        """Describe each share group once, in request order, with an error for each."""
-        groups = await self._submit_each(
-            SHARE_DESCRIBE, client, version, request.group_ids,
-            lambda one: ShareGroupDescribeRequest(group_ids=[one]),
-            lambda response: response.groups[0],
-        )  # fmt: skip
-        return ShareGroupDescribeResponse(groups=groups)
-
-    async def describe_streams_groups(
-        self, client: Client, version: int, request: StreamsGroupDescribeRequest
-    ) -> StreamsGroupDescribeResponse:
-        """Describe each streams group once, in request order, with an error for each."""
-        groups = await self._submit_each(
-            STREAMS_DESCRIBE, client, version, request.group_ids,
-            lambda one: StreamsGroupDescribeRequest(group_ids=[one]),
-            lambda response: response.groups[0],
-        )  # fmt: skip
-        return StreamsGroupDescribeResponse(groups=groups)
 
     async def delete_groups(
         self, client: Client, version: int, request: DeleteGroupsRequest

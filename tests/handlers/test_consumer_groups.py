@@ -1,7 +1,8 @@
 """ConsumerGroupHeartbeat and ConsumerGroupDescribe: the feature and the rights, which the handlers
 check before the group decides.
 
-Covers: kafkawire.handlers.consumer_group_heartbeat, kafkawire.handlers.consumer_group_describe.
+Covers: kafkawire.handlers.consumer_group_heartbeat, kafkawire.handlers.consumer_group_describe,
+kafkawire.handlers.group_descriptions.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ import pytest
 
 from kafkawire.codec.compile import decode
 from kafkawire.codec.errors import ErrorCode as E
-from kafkawire.groups.model.request import CONSUMER_HEARTBEAT, Client
+from kafkawire.groups.model.request import CONSUMER_DESCRIBE, CONSUMER_HEARTBEAT, Client
 from kafkawire.handlers.consumer_group_heartbeat import answer_unchanged
 from kafkawire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
     DescribedGroup,
     Member,
     TopicPartitions,
@@ -53,13 +53,12 @@ class FakeGroups:
         self.now.append((client, request))
         return ConsumerGroupHeartbeatResponse(member_id="m", member_epoch=1)
 
-    async def describe_consumer_groups(
-        self, client: Client, version: int, request: Any
-    ) -> ConsumerGroupDescribeResponse:
-        self.asked.append((client, version, request))
-        return ConsumerGroupDescribeResponse(
-            groups=[self.described[group_id] for group_id in request.group_ids]
-        )
+    async def describe_each(
+        self, kind: Any, client: Client, version: int, group_ids: list[str]
+    ) -> list[DescribedGroup]:
+        assert kind is CONSUMER_DESCRIBE
+        self.asked.append((client, version, group_ids))
+        return [self.described[group_id] for group_id in group_ids]
 
 
 class Rights:
@@ -188,7 +187,7 @@ async def test_groups_without_the_right_and_without_a_name_come_first() -> None:
         ("", E.INVALID_GROUP_ID),
         ("g", 0),
     ]
-    assert groups.asked[0][2].group_ids == ["g"]
+    assert groups.asked[0][2] == ["g"]
 
 
 @pytest.mark.parametrize("assigned", [("t", "secret"), ("secret", "t")])

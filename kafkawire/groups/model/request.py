@@ -341,37 +341,6 @@ def _delete(request: DeleteGroupsRequest, code: int) -> DeleteGroupsResponse:
     )
 
 
-def _describe_consumer(
-    request: ConsumerGroupDescribeRequest, code: int
-) -> ConsumerGroupDescribeResponse:
-    return ConsumerGroupDescribeResponse(
-        groups=[
-            DescribedConsumerGroup(group_id=group_id, error_code=code)
-            for group_id in request.group_ids
-        ]
-    )
-
-
-def _describe_share(request: ShareGroupDescribeRequest, code: int) -> ShareGroupDescribeResponse:
-    return ShareGroupDescribeResponse(
-        groups=[
-            DescribedShareGroup(group_id=group_id, error_code=code)
-            for group_id in request.group_ids
-        ]
-    )
-
-
-def _describe_streams(
-    request: StreamsGroupDescribeRequest, code: int
-) -> StreamsGroupDescribeResponse:
-    return StreamsGroupDescribeResponse(
-        groups=[
-            DescribedStreamsGroup(group_id=group_id, error_code=code)
-            for group_id in request.group_ids
-        ]
-    )
-
-
 def _fetch(request: OffsetFetchRequestGroup, code: int) -> OffsetFetchResponseGroup:
     return OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
 
@@ -447,7 +416,9 @@ CONSUMER_HEARTBEAT = RequestKind(
 CONSUMER_DESCRIBE = RequestKind(
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
-    _describe_consumer,
+    lambda request, code: ConsumerGroupDescribeResponse(
+        groups=[DescribedConsumerGroup(group_id=request.group_ids[0], error_code=code)]
+    ),
     lambda request: request.group_ids[0],
 )
 SHARE_HEARTBEAT = RequestKind(
@@ -458,7 +429,9 @@ SHARE_HEARTBEAT = RequestKind(
 SHARE_DESCRIBE = RequestKind(
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
-    _describe_share,
+    lambda request, code: ShareGroupDescribeResponse(
+        groups=[DescribedShareGroup(group_id=request.group_ids[0], error_code=code)]
+    ),
     lambda request: request.group_ids[0],
 )
 SHARE_ALTER = RequestKind(
@@ -480,6 +453,8 @@ STREAMS_HEARTBEAT = RequestKind(
 STREAMS_DESCRIBE = RequestKind(
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
-    _describe_streams,
+    lambda request, code: StreamsGroupDescribeResponse(
+        groups=[DescribedStreamsGroup(group_id=request.group_ids[0], error_code=code)]
+    ),
     lambda request: request.group_ids[0],
 )
