@@ -53,6 +53,8 @@ log.dirs={folder}/log
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 # The comparison stops a broker's process while another one is measured.
 broker.session.timeout.ms=3600000
