@@ -119,7 +119,7 @@ PURE = (
     "kafkawire/log/journal/write_batch.py",
     "kafkawire/log/objects/format.py",
     "kafkawire/tiering/read/hedging.py",
-    "kafkawire/tiering/read/blocks.py",
+    "kafkawire/tiering/read/batch_stream.py",
     "kafkawire/tiering/read/readahead.py",
     "kafkawire/restore/choose_segments.py",
     "kafkawire/groups/classic/",

@@ -81,10 +81,8 @@ from kafkawire.security.versions import CLIENT_QUOTAS, SCRAM_CREDENTIALS
 
 if TYPE_CHECKING:
     from kafkawire.broker.dead_letter_topics import ClusterDeadLetterTopics
-    from kafkawire.broker.end_offsets import EndOffsets
     from kafkawire.broker.markers import MarkerWriter
-    from kafkawire.broker.other_brokers import OtherBrokers
-    from kafkawire.broker.share_states import RemoteShareStates
+    from kafkawire.broker.other_brokers import EndOffsets, OtherBrokers, RemoteShareStates
     from kafkawire.broker.streams_topics import StreamsTopics
     from kafkawire.broker.verification import TransactionVerifier
     from kafkawire.groups.model.transactional import Verification, Verified
@@ -266,7 +264,7 @@ class Broker:
     @cached_property
     def remote_share_states(self) -> RemoteShareStates:
         """The share coordinators of other brokers."""
-        from kafkawire.broker.share_states import RemoteShareStates
+        from kafkawire.broker.other_brokers import RemoteShareStates
 
         return RemoteShareStates(self._other_brokers())
 
@@ -280,7 +278,7 @@ class Broker:
     @cached_property
     def end_offsets(self) -> EndOffsets:
         """The ends of partitions, wherever they are led."""
-        from kafkawire.broker.end_offsets import EndOffsets
+        from kafkawire.broker.other_brokers import EndOffsets
 
         return EndOffsets(self.node_id, self.catalog, self.table, self._other_brokers())
 
@@ -671,7 +669,6 @@ def _import_shares() -> None:
 def _import_share_states() -> None:
     """Import what share groups and `Broker.share_persister` need, and compile their codecs."""
     import kafkawire.broker.other_brokers
-    import kafkawire.broker.share_states
     import kafkawire.share.state.persister  # noqa: F401
     from kafkawire.groups.model.records import ShareKind, compile_group_records
     from kafkawire.share.state.records import compile_records

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkawire.broker.new_topics import TRANSACTION_STATE_TOPIC
 from kafkawire.client.connection import ClientConnection
@@ -23,6 +23,11 @@ from kafkawire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from kafkawire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from kafkawire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -30,9 +35,16 @@ from kafkawire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from kafkawire.metadata.catalog import Catalog
+from kafkawire.share.state.machine import StateAnswer, StateRequest
+from kafkawire.share.state.wire import FORMATS, format_message, parse_response
 from kafkawire.transactions.machine.decision import SendMarkers
 from kafkawire.transactions.machine.request import AddPartitions, VerifyPartitions
 from kafkawire.transactions.machine.transaction import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkawire.broker.partitions import PartitionTable
+    from kafkawire.metadata.catalog import Catalog
+
 
 CONNECT_TIMEOUT_S = 5.0
 """Time for connecting: a stop of this broker waits for it."""
@@ -251,3 +263,58 @@ def codes_of(response: WriteTxnMarkersResponse, work: Iterable[SendMarkers]) -> 
         }
         for each in work
     ]
+
+
+LIST_OFFSETS = 2
+LATEST = -1
+CONSUMER = -1
+
+
+class EndOffsets:
+    """Finds the high watermarks of partitions."""
+
+    def __init__(
+        self, node_id: int, catalog: Catalog, table: PartitionTable, brokers: OtherBrokers
+    ) -> None:
+        self._node_id = node_id
+        self._catalog = catalog
+        self._table = table
+        self._brokers = brokers
+
+    async def find(self, topic: str, index: int) -> int | ErrorCode:
+        """Return the high watermark of a partition, from its leader; or an error."""
+        row = self._catalog.by_name.partition_of(topic, index)
+        if row is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            if row.leader == self._node_id:
+                return (await self._table.load_partition(topic, index)).high_watermark
+            wanted = ListOffsetsPartition(index, timestamp=LATEST)
+            request = ListOffsetsRequest(CONSUMER, topics=[ListOffsetsTopic(topic, [wanted])])
+            answer = await self._brokers.request(row.leader, LIST_OFFSETS, request)
+        except KafkaError as error:
+            return error.code
+        found = answer.topics[0].partitions[0]
+        return known_code(found.error_code) or int(found.offset)
+
+    def close(self) -> None:
+        """End the connections."""
+        self._brokers.close()
+
+
+class RemoteShareStates:
+    """The RemoteStates of a broker: a connection to each other one."""
+
+    def __init__(self, brokers: OtherBrokers) -> None:
+        self._brokers = brokers
+
+    async def send(
+        self, broker: int, requests: Sequence[StateRequest]
+    ) -> dict[tuple[bytes, int], StateAnswer]:
+        """Send requests of one kind and one group; see RemoteStates."""
+        key = FORMATS[type(requests[0])].key
+        return parse_response(await self._brokers.request(broker, key, format_message(requests)))
+
+    def close(self) -> None:
+        """End the connections."""
+        self._brokers.close()

@@ -33,8 +33,8 @@ from kafkawire.messages.alter_user_scram_credentials import (
 from kafkawire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from kafkawire.metadata.store import MetadataError
 from kafkawire.plural import count
+from kafkawire.security.principals import check_name
 from kafkawire.security.sasl.credentials import CredentialChange, Credentials, new_salt
-from kafkawire.security.sasl.names import check_name
 from kafkawire.security.sasl.scram import (
     MAX_ITERATIONS,
     MECHANISMS,

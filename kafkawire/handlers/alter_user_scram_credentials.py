@@ -14,8 +14,8 @@ from kafkawire.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from kafkawire.security.acls.model import Operation
+from kafkawire.security.principals import check_name
 from kafkawire.security.sasl.credentials import CredentialChange, Credentials
-from kafkawire.security.sasl.names import check_name
 from kafkawire.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS, Hash, of_salted
 
 Item = ScramCredentialDeletion | ScramCredentialUpsertion

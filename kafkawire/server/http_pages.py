@@ -4,7 +4,7 @@ A minimal HTTP/1.1: a GET without a body is answered, and the connection closed.
 connections are bounded, and slow clients are disconnected: the first ones when others connect, so
 that stalled connections do not keep a monitor from its page. With `metrics.token.file` /metrics is
 for those who have a token; /health has the status for all, because a probe of Kubernetes has no
-token, and the facts with one. `server.metrics` and `server.health` build the pages;
+token, and the facts with one. `server.metrics` builds the page of metrics;
 `server.listener` has the sockets.
 """
 
@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kafkawire.log.io.shared_load import SharedLoad
 from kafkawire.log_lines import LineLimit
-from kafkawire.server.health import health
 
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.log.io.ports import Env
     from kafkawire.security.secret_files import TokenFile
     from kafkawire.server.monitored import MonitoredServer
+
 
 logger = logging.getLogger(__name__)
 
@@ -256,3 +256,26 @@ def _renderer() -> Callable[[MonitoredServer], Iterator[bytes]]:
     from kafkawire.server.metrics.render import render
 
     return render
+
+
+def health(server: MonitoredServer) -> tuple[bool, dict[str, object]]:
+    """Return (healthy, the fields of the response). A degraded broker is healthy: without it no
+    client would get what it does serve."""
+    broker = server.broker
+    commit_log = broker.log.commit_log
+    check = server.metadata_check
+    damage = check.damage if check is not None else ""
+    refusal = commit_log.refusal.message if commit_log.refusal is not None else ""
+    fenced = broker.tiering.fence.why if broker.tiering is not None else ""
+    trouble = commit_log.failed or refusal or fenced or damage
+    refused = broker.tiering.refused if broker.tiering is not None else ""
+    facts: dict[str, object] = {
+        "status": "ill" if trouble else "degraded" if refused else "ok",
+        "cluster_id": broker.cluster_id,
+        "node_id": broker.node_id,
+        "listeners": {name: list(address) for name, address in broker.listeners.items()},
+        "topics": len(broker.catalog.by_name),
+    }
+    if trouble or refused:
+        facts["reason"] = trouble or refused
+    return not trouble, facts

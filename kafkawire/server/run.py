@@ -198,7 +198,7 @@ class Server:
     ) -> None:
         """Accept connections of the listener number `at` on the own sockets of a worker; on the
         shared ones when `open_shared` is called."""
-        from kafkawire.server.worker.inherited import accept_on
+        from kafkawire.server.worker.link import accept_on
 
         inherited, backlog = worker.sockets[at], self.broker.config.socket_listen_backlog_size
         own = await accept_on(inherited.own, protocol, backlog)
@@ -208,7 +208,7 @@ class Server:
 
     async def open_shared(self) -> None:
         """Accept connections at the addresses of all workers."""
-        from kafkawire.server.worker.inherited import accept_on
+        from kafkawire.server.worker.link import accept_on
 
         backlog = self.broker.config.socket_listen_backlog_size
         shared, self._shared = self._shared, []
@@ -241,7 +241,7 @@ class Server:
             if self._worker is None:
                 opened = [await listen_for_monitors(self, host.strip("[]"), int(port), tls)]
             else:
-                from kafkawire.server.worker.inherited import accept_on
+                from kafkawire.server.worker.link import accept_on
 
                 protocol = await monitor_protocol(self, tls)
                 opened = await accept_on(self._worker.metrics, protocol, MONITORS_BACKLOG)
@@ -550,9 +550,7 @@ def _link(worker: WorkerRole, stop: asyncio.Event) -> SupervisorLink:
 
 async def _begin_role(broker: Broker, worker: WorkerRole, link: SupervisorLink, end: End) -> None:
     """Begin what a worker does besides serving. One of another machine does not do it for all."""
-    from kafkawire.server.worker.drain import store_role
-    from kafkawire.server.worker.giving_up import watch_storage
-    from kafkawire.server.worker.returning import watch_return
+    from kafkawire.server.worker.ends import store_role, watch_return, watch_storage
 
     if broker.config.cluster_takeover_enable:
         watch_storage(broker, end.give_up)

@@ -19,7 +19,7 @@ from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.exchange import Exchange, frame
 from kafkawire.messages.sasl_authenticate import SaslAuthenticateResponse
 from kafkawire.messages.sasl_handshake import SaslHandshakeResponse
-from kafkawire.security.principals import USER, Principal, TokenPrincipal
+from kafkawire.security.principals import USER, Principal, TokenPrincipal, check_name
 from kafkawire.security.sasl.machine import (
     API_VERSIONS,
     SASL_AUTHENTICATE,
@@ -28,7 +28,6 @@ from kafkawire.security.sasl.machine import (
     FrameKind,
     LoginMachine,
 )
-from kafkawire.security.sasl.names import check_name
 from kafkawire.security.sasl.plain import PLAIN
 from kafkawire.security.sasl.replies import (
     LoggedIn,

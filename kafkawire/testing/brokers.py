@@ -15,7 +15,7 @@ from kafkawire.broker.options import ServeOptions
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env
 from kafkawire.server.run import Server
-from kafkawire.server.worker.drain import store_role
+from kafkawire.server.worker.ends import store_role
 from kafkawire.testing.control import Ports
 from kafkawire.testing.faults import Faults
 

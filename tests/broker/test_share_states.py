@@ -1,6 +1,6 @@
 """Share states whose coordinator is another broker.
 
-Covers: kafkawire.broker.share_states.
+Covers: kafkawire.broker.other_brokers.
 """
 
 from __future__ import annotations

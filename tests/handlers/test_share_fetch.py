@@ -2,7 +2,7 @@
 
 Covers: kafkawire.handlers.share_fetch, kafkawire.handlers.share_acknowledge,
 kafkawire.handlers.share_reads, kafkawire.share.counts, kafkawire.share.leader,
-kafkawire.share.service, kafkawire.server.metrics.shares.
+kafkawire.share.service, kafkawire.server.metrics.groups.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.messages.share_fetch import FetchPartition, FetchTopic
 from kafkawire.security.acls.model import Operation, ResourceKind
-from kafkawire.server.metrics.shares import share_families
+from kafkawire.server.metrics.groups import share_families
 from kafkawire.server.run import Server
 from kafkawire.share.partition import Acknowledge
 from kafkawire.share.persister import SharePartitionKey

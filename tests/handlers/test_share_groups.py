@@ -2,7 +2,7 @@
 
 Covers: kafkawire.handlers.share_group_heartbeat, kafkawire.handlers.share_group_describe,
 kafkawire.handlers.describe_share_group_offsets, kafkawire.handlers.alter_share_group_offsets,
-kafkawire.handlers.delete_share_group_offsets, kafkawire.broker.end_offsets.
+kafkawire.handlers.delete_share_group_offsets, kafkawire.broker.other_brokers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Share groups of two brokers: the group, the states of its share partitions, and the partitions
 are of different brokers, and move.
 
-Covers: kafkawire.broker.share_states.
+Covers: kafkawire.broker.other_brokers.
 """
 
 from __future__ import annotations

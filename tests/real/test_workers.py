@@ -1,6 +1,6 @@
 """`serve --workers 2` with librdkafka: what clients see, also of a worker that crashes or hangs.
 
-Covers: kafkawire.supervisor.run, kafkawire.supervisor.worker, kafkawire.server.worker.inherited.
+Covers: kafkawire.supervisor.run, kafkawire.supervisor.worker, kafkawire.server.worker.link.
 """
 
 from __future__ import annotations

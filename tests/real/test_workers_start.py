@@ -1,7 +1,7 @@
 """Starts and ends of `serve --workers`: folders of other numbers of brokers, refusals, signals.
 
 Covers: kafkawire.supervisor.run, kafkawire.supervisor.pages, kafkawire.server.worker.link,
-kafkawire.server.worker.drain.
+kafkawire.server.worker.ends.
 """
 
 from __future__ import annotations

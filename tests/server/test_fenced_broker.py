@@ -1,6 +1,6 @@
 """Two brokers with one bucket: the one that lost it refuses Produce requests and serves reads.
 
-Covers: kafkawire.tiering.fence, kafkawire.server.health.
+Covers: kafkawire.tiering.fence, kafkawire.server.http_pages.
 """
 
 from __future__ import annotations

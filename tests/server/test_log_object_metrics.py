@@ -1,6 +1,6 @@
 """Metrics of log objects of a running broker.
 
-Covers: kafkawire.server.metrics.log_objects.
+Covers: kafkawire.server.metrics.durability.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The metrics page and the health page of a running broker, read as a monitor reads them.
 
-Covers: kafkawire.server.health, kafkawire.server.metrics.*, kafkawire.server.monitored,
+Covers: kafkawire.server.http_pages, kafkawire.server.metrics.*, kafkawire.server.monitored,
 kafkawire.transactions.coordinator.
 """
 
@@ -34,7 +34,7 @@ from kafkawire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kafkawire.metric_counters import SECONDS, Histogram
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.server import http_pages as page
-from kafkawire.server.metrics import families, quotas, transactions
+from kafkawire.server.metrics import clients, families, transactions
 from kafkawire.server.run import Server
 from kafkawire.transactions.coordinator import TransactionCounts
 from kafkawire.transactions.machine.request import AddPartitions, EndTransaction, InitProducer
@@ -464,7 +464,7 @@ async def test_quotas_have_series_while_clients_use_them(
         assert of(found, "kafkawire_quota_throttled_total", **labels) == 1
         assert of(found, "kafkawire_quota_throttle_seconds_total", **labels) > 50
         assert of(found, "kafkawire_quota_counters") == 1
-        monkeypatch.setattr(quotas, "MAX_SERIES", 0)
+        monkeypatch.setattr(clients, "MAX_SERIES", 0)
         found = await scrape(port)
         assert of(found, "kafkawire_quota_counters") == 1
         assert ("kafkawire_quota_limit", frozenset(labels.items())) not in found

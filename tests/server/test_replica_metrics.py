@@ -1,6 +1,6 @@
 """Metrics of replication of a running broker, with followers in threads.
 
-Covers: kafkawire.server.metrics.replicas.
+Covers: kafkawire.server.metrics.durability.
 """
 
 from __future__ import annotations

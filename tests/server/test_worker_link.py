@@ -1,6 +1,6 @@
 """A worker's connection to its supervisor.
 
-Covers: kafkawire.server.worker.link, kafkawire.server.worker.inherited.
+Covers: kafkawire.server.worker.link, kafkawire.server.worker.link.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.server.worker import link as module
-from kafkawire.server.worker.inherited import accept_on
-from kafkawire.server.worker.link import SupervisorLink
+from kafkawire.server.worker.link import SupervisorLink, accept_on
 from tests.kit.server import running
 from tests.kit.waiting import until
 

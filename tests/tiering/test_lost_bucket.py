@@ -20,7 +20,7 @@ from kafkawire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from kafkawire.server.health import health
+from kafkawire.server.http_pages import health
 from kafkawire.server.run import Server
 from kafkawire.tiering.publishing.owner import OwnerRecord
 from kafkawire.tiering.scrub.plan import FindingKind, ScrubReport

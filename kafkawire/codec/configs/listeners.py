@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from kafkawire.codec.configs.parse import ConfigError
 from kafkawire.codec.configs.row import Config
-from kafkawire.codec.configs.sasl_rows import MECHANISMS, SASL_ROWS
+from kafkawire.codec.configs.security_rows import MECHANISMS, SASL_ROWS, TLS_BROKER_ROWS
 from kafkawire.codec.configs.settings import BROKER_CONFIGS, BrokerConfig
-from kafkawire.codec.configs.tls_rows import TLS_BROKER_ROWS
 
 PREFIX = "listener.name."
 _REAUTHENTICATION = "connections.max.reauth.ms"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafkawire.codec.configs.access_rows import ACCESS_BROKER_ROWS
 from kafkawire.codec.configs.group_rows import GROUP_BROKER_ROWS
 from kafkawire.codec.configs.row import (
     DAY_MS,
@@ -34,11 +33,10 @@ from kafkawire.codec.configs.row import (
     S,
     of_topic,
 )
-from kafkawire.codec.configs.sasl_rows import SASL_ROWS
+from kafkawire.codec.configs.security_rows import ACCESS_BROKER_ROWS, SASL_ROWS, TLS_BROKER_ROWS
 from kafkawire.codec.configs.share_rows import SHARE_BROKER_ROWS
 from kafkawire.codec.configs.streams_rows import STREAMS_BROKER_ROWS
 from kafkawire.codec.configs.tier_rows import TIER_BROKER_ROWS, TIER_TOPIC_ROWS
-from kafkawire.codec.configs.tls_rows import TLS_BROKER_ROWS
 
 _REPLICAS = r"[0-9]+:[0-9]+"
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

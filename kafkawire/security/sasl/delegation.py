@@ -33,8 +33,7 @@ from kafkawire.metadata.session import Row, Session
 from kafkawire.metadata.store import MetadataError, Transactions
 from kafkawire.plural import count
 from kafkawire.security import versions
-from kafkawire.security.principals import USER, Principal, parse_principal
-from kafkawire.security.sasl.names import check_name
+from kafkawire.security.principals import USER, Principal, check_name, parse_principal
 from kafkawire.security.sasl.scram import (
     MIN_ITERATIONS,
     Hash,

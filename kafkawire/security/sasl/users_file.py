@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from kafkawire.security.sasl.names import check_name
+from kafkawire.security.principals import check_name
 from kafkawire.security.secret_files import SecretFileError, Stamp, read_secret
 
 logger = logging.getLogger(__name__)

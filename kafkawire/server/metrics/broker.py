@@ -1,4 +1,5 @@
-"""Metric families of clients: connections, requests, errors, bytes."""
+"""Metric families of a broker, connections, requests, errors and bytes, and of the cluster as this
+broker knows it."""
 
 from __future__ import annotations
 
@@ -13,14 +14,17 @@ from kafkawire.server.metrics.families import (
     counter,
     counters,
     gauge,
+    gauges,
     histogram,
     histograms,
 )
 
 if TYPE_CHECKING:
+    from kafkawire.broker.broker import Broker
     from kafkawire.log.io.watchdog import Watchdog
     from kafkawire.metric_counters import Counts
     from kafkawire.server.monitored import MonitoredServer
+
 
 PRODUCE, FETCH, HEARTBEAT = 0, 1, 12
 
@@ -187,3 +191,28 @@ def backup_families(server: MonitoredServer) -> Iterator[Metric]:
             server.backups.last_ms / 1000,
         )
         yield counter("backup_failures", "Backups that failed.", server.backups.failures)
+
+
+def cluster_families(broker: Broker) -> Iterator[Metric | None]:
+    """Yield the families; None while partitions are counted."""
+    catalog = broker.catalog
+    silent = len(catalog.silent & catalog.brokers.keys())
+    yield gauges(
+        "brokers",
+        "Registered brokers, according to this one: alive, or silent (no heartbeat for lease.ms, "
+        "or shut down).",
+        ["state"],
+        ((["alive"], len(catalog.brokers) - silent), (["silent"], silent)),
+    )
+    led = 0
+    for group in catalog.groups():
+        if group.leader == broker.node_id:
+            for size in catalog.sizes_of_group(group.id):
+                led += size
+                yield None
+    yield gauge("partitions_led", "Partitions that this broker leads.", led)
+    yield gauge(
+        "moving_partitions",
+        "Partitions of the cluster that are to be moved to another broker.",
+        len(catalog.moves),
+    )

@@ -13,16 +13,17 @@ from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 
-from kafkawire.server.metrics.broker import backup_families, broker_families, metadata_families
-from kafkawire.server.metrics.clients import client_families
-from kafkawire.server.metrics.cluster import cluster_families
-from kafkawire.server.metrics.groups import group_families
+from kafkawire.server.metrics.broker import (
+    backup_families,
+    broker_families,
+    cluster_families,
+    metadata_families,
+)
+from kafkawire.server.metrics.clients import client_families, quota_families
+from kafkawire.server.metrics.durability import log_object_families, replica_families
+from kafkawire.server.metrics.groups import group_families, share_families
 from kafkawire.server.metrics.log import log_families, partition_families, topic_families
-from kafkawire.server.metrics.log_objects import log_object_families
-from kafkawire.server.metrics.quotas import quota_families
-from kafkawire.server.metrics.replicas import replica_families
 from kafkawire.server.metrics.schedules import schedule_families
-from kafkawire.server.metrics.shares import share_families
 from kafkawire.server.metrics.tier import tier_families
 from kafkawire.server.metrics.transactions import transaction_families
 

@@ -17,11 +17,12 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
+
 
 logger = logging.getLogger(__name__)
 
@@ -107,3 +108,16 @@ class SupervisorLink:
         self._timer.cancel()
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
+
+
+async def accept_on(
+    descriptors: Iterable[int], protocol: Callable[[], asyncio.BaseProtocol], backlog: int
+) -> list[asyncio.Server]:
+    """Accept connections on sockets that other processes may accept on, too. Closing what is
+    returned closes this process's descriptors; the sockets listen as long as the supervisor runs.
+    """
+    loop = asyncio.get_running_loop()
+    return [
+        await loop.create_server(protocol, sock=socket.socket(fileno=each), backlog=backlog)
+        for each in descriptors
+    ]

@@ -10,7 +10,6 @@ from kafkawire.log.segments.store.remote_tier import RemoteReadRequest, Taken
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.port import SegmentRange
 from kafkawire.tiering.read.block_cache import CachedBlock
-from kafkawire.tiering.read.blocks import blocks_of, piece_end
 from kafkawire.tiering.read.loader import Loads
 from kafkawire.tiering.read.requests import ColdCounts, Object
 
@@ -160,3 +159,22 @@ def _check(block: CachedBlock, position: int, end: int) -> None:
     if position <= stop and start <= end:
         position, end = min(start, position), max(stop, end)
     block.checked = position, end
+
+
+def piece_end(index: SparseIndex, position: int, limit: int, block_bytes: int, at_most: int) -> int:
+    """Return the end of the piece that begins at `position`: at `limit` or before it, or one index
+    block later if `position` is at `limit`. Both are positions in the file on boundaries of the
+    index. A piece has at most `at_most` bytes, unless one index block has more."""
+    if position >= limit:
+        start, length = index.block(index.find(position))[:2]
+        return start + length
+    border = min((position // block_bytes + 1) * block_bytes, position + at_most)
+    if limit <= border:
+        return limit
+    start, length = index.block(index.find(border))[:2]
+    # An index block that crosses the border is a piece of its own: only such pieces are copied.
+    return start if start > position else start + length
+
+
+def blocks_of(start: int, stop: int, block_bytes: int) -> range:
+    return range(start // block_bytes, -(-stop // block_bytes)) if stop > start else range(0)

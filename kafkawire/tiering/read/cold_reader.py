@@ -32,9 +32,8 @@ from kafkawire.log.segments.store.warm_reader import SLACK_BYTES
 from kafkawire.objectstore.errors import NoSuchObject, Refused, StoreError
 from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, SegmentRow
 from kafkawire.tiering.read.aborted import AbortedLoads
-from kafkawire.tiering.read.batch_stream import Stretch
+from kafkawire.tiering.read.batch_stream import Stretch, blocks_of
 from kafkawire.tiering.read.block_cache import BLOCK_BYTES, BlockCache, BlockKey
-from kafkawire.tiering.read.blocks import blocks_of
 from kafkawire.tiering.read.loader import RUN_BLOCKS, Loads
 from kafkawire.tiering.read.readahead import ReadAhead, ReadaheadWindow
 from kafkawire.tiering.read.requests import ColdCounts, Object, Requests, WrongSize, within

@@ -1,7 +1,7 @@
 """Waiting until a broker that runs on another machine has ended there, with real SQL.
 
 Covers: kafkawire.broker.liveness.takeover, kafkawire.metadata.heartbeats,
-kafkawire.server.worker.returning.
+kafkawire.server.worker.ends.
 """
 
 from __future__ import annotations

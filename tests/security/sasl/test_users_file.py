@@ -1,4 +1,4 @@
-"""The file with users for PLAIN. Covers: kafkawire.security.sasl.names."""
+"""The file with users for PLAIN. Covers: kafkawire.security.principals."""
 
 from __future__ import annotations
 

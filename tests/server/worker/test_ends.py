@@ -13,8 +13,7 @@ import pytest
 from kafkawire.broker.liveness.takeover import RETURNING
 from kafkawire.metadata.catalog import BROKER_RESOURCE, BrokerInfo, Catalog, ConfigChange
 from kafkawire.server.run import CLOSE_WITHIN_S, END_WITHIN_S, End, close_for
-from kafkawire.server.worker.giving_up import GIVE_UP_S, watch_storage
-from kafkawire.server.worker.returning import watch_return
+from kafkawire.server.worker.ends import GIVE_UP_S, watch_return, watch_storage
 from tests.kit import simloop
 from tests.kit.env import sim_env
 from tests.kit.memfs import MemFileSystem

@@ -11,8 +11,8 @@ from crc32c import crc32c
 
 from kafkawire.codec.segment.index import SparseIndex, write_index
 from kafkawire.log.io.ports import Env
+from kafkawire.tiering.read.batch_stream import blocks_of, piece_end
 from kafkawire.tiering.read.block_cache import BlockCache, BlockKey, CachedBlock
-from kafkawire.tiering.read.blocks import blocks_of, piece_end
 from kafkawire.tiering.read.hedging import FEWEST, KEPT, Durations, Hedge
 from kafkawire.tiering.read.loader import Loads, runs
 from kafkawire.tiering.read.readahead import (

@@ -1,4 +1,5 @@
-"""The rows of the table of settings that are about log-ins by SASL; data only.
+"""The rows of the table of settings that are about log-ins by SASL, TLS, access rules and the audit
+log; data only.
 
 `sasl.plain.users.file`, `sasl.login.*`, `sasl.deleted.users.disconnect`,
 `sasl.oauthbearer.required.scopes` and `inter.broker.client.config` are our own, the others Kafka's.
@@ -87,3 +88,61 @@ SASL_ROWS = (
     Config("delegation.token.expiry.check.interval.ms", L, HOUR_MS,
            "How often expired delegation tokens are deleted.", at_least=1, at_most=MAX_LIFETIME_MS),
 )
+
+
+PROTOCOLS = ("TLSv1.2", "TLSv1.3")
+
+# fmt: off
+TLS_BROKER_ROWS = (
+    Config("plaintext.allowed.addresses", S, "",
+           "Addresses and networks (10.0.0.0/8), with commas between them, that may connect to "
+           "PLAINTEXT listeners, besides this machine; empty: all. With it they may be on "
+           "addresses that others can reach."),
+    Config("ssl.keystore.location", S, "",
+           "PEM file with the certificate of this broker and those between it and its authority, "
+           "and with the private key unless ssl.key.location has it. Read again when it changes."),
+    Config("ssl.key.location", S, "",
+           "PEM file with the private key, without a password; empty: it is in "
+           "ssl.keystore.location. Read again when it changes."),
+    Config("ssl.truststore.location", S, "",
+           "PEM file with the certificates of the authorities that sign those of clients "
+           "(ssl.client.auth) and of other brokers. Read again when it changes."),
+    Config("ssl.keystore.type", S, "PEM", "The format of ssl.keystore.location.",
+           choices=("PEM",)),
+    Config("ssl.truststore.type", S, "PEM", "The format of ssl.truststore.location.",
+           choices=("PEM",)),
+    Config("ssl.client.auth", S, "none",
+           "Whether clients of TLS listeners show a certificate. requested: one without a "
+           "certificate is User:ANONYMOUS. Clients of SASL_TLS listeners are asked only if it is "
+           "set for the listener (listener.name.NAME.ssl.client.auth).",
+           choices=("none", "requested", "required")),
+    Config("ssl.enabled.protocols", LIST, ["TLSv1.2", "TLSv1.3"],
+           "The versions of TLS that clients may use.", choices=PROTOCOLS),
+    Config("ssl.principal.mapping.rules", S, "DEFAULT",
+           "How the subject of a client's certificate becomes the name of its principal: DEFAULT, "
+           "the whole subject, or RULE:pattern/replacement/[LU], of which the first that matches "
+           "is used."),
+)
+
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+# fmt: off
+ACCESS_BROKER_ROWS = (
+    Config("authorizer", S, "none",
+           "Whether access rules (ACLs) are enforced. none: every client may do everything; acl: "
+           "only what a rule or super.users allows (docs/security.md).", choices=("none", "acl")),
+    Config("authorizer.class.name", S, "",
+           "Kafka's name of the same: its StandardAuthorizer stands for authorizer=acl.",
+           choices=("", STANDARD_AUTHORIZER)),
+    Config("super.users", S, "",
+           "Principals that may do everything, separated by semicolons: User:admin;User:CN=ops. "
+           "The brokers of a cluster need this (or the rule ClusterAction) for each other."),
+    Config("allow.everyone.if.no.acl.found", B, False,
+           "Whether a resource about which there is no rule is open to all. The first rule "
+           "about it, for any principal, closes it for all others."),
+    Config("audit.log", S, "",
+           "Where the audit log goes: a file (lines of JSON are appended), `log` for the broker's "
+           "own log, or empty for nowhere."),
+)
+# fmt: on

@@ -1,4 +1,5 @@
-"""Metric families of log objects (topics with durability=s3); none without a remote tier."""
+"""Metric families of log objects (topics with durability=s3) and of replication (topics with
+durability=replicated). There are none without a remote tier, or before replication is used."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from kafkawire.server.metrics.families import counter, gauge, histogram
+from kafkawire.server.metrics.families import counter, gauge, gauges, histogram
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -47,4 +48,39 @@ def log_object_families(broker: Broker) -> Iterator[Metric]:
         "1 while produces to topics with durability=s3 are refused: log objects cannot be stored, "
         "or too many wait for uploads of segments.",
         objects.refusal is not None,
+    )
+
+
+def replica_families(broker: Broker) -> Iterator[Metric]:
+    """Yield the families."""
+    replication, log = broker.log.replication, broker.log.commit_log
+    if replication is None or replication.in_sync is None:
+        return
+    yield gauge(
+        "replicas_in_sync",
+        "Replicas that acks=all waits for, the broker itself included (Kafka: ISR).",
+        log.follower_sink.in_sync,
+    )
+    yield gauge(
+        "replicas_wanted",
+        "Replicas of a complete group (replica.group.size).",
+        replication.in_sync.limits.wanted + 1,
+    )
+    yield gauge(
+        "replica_unreplicated_bytes",
+        "Bytes written to topics with durability=replicated that are not committed yet.",
+        log.follower_sink.queue.size_bytes,
+    )
+    yield gauge(
+        "replica_refusing",
+        "1 while produces to topics with durability=replicated are refused: too few followers are "
+        "in sync, or journals wait for uploads of segments.",
+        log.follower_sink.refusal is not None,
+    )
+    yield gauges(
+        "replica_lag_seconds",
+        "For how long a follower, by the broker on its machine, has not had everything that was "
+        "written then; above replica.lag.time.max.ms it is not in sync.",
+        ["follower"],
+        [([str(node)], seconds) for node, seconds in replication.lags().items()],
     )
