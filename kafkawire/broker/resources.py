@@ -126,7 +126,10 @@ def group_entries(
         # Some have no default in the broker's settings.
         synonyms = list(_layers_of(row.broker_name, layers)) if row.broker_name else []
         if row.name in overrides:
-            synonyms.insert(0, Synonym(row.name, overrides[row.name], ConfigSource.GROUP))
+            own: str | None = overrides[row.name]
+            if row.type is ConfigType.LIST:  # Kafka shows it without spaces
+                own = text_of(validate(row, overrides[row.name]))
+            synonyms.insert(0, Synonym(row.name, own, ConfigSource.GROUP))
         text = synonyms[0].text if synonyms else text_of(row.default)
         entries.append(_entry(row, text, synonyms, read_only=False))
     return entries

@@ -10,6 +10,7 @@ from kafkawire.codec.configs.group_config import (
     GROUP_CONFIGS,
     ConsumerGroupSettings,
     ShareGroupSettings,
+    StreamsGroupSettings,
     bounds_of,
     check_group,
     list_beyond,
@@ -97,6 +98,10 @@ def test_groups_have_the_settings_of_kafka_whose_defaults_are_the_brokers() -> N
         "streams.assignment.interval.ms",
         "streams.num.standby.replicas",
         "streams.initial.rebalance.delay.ms",
+        "streams.task.offset.interval.ms",
+        "streams.num.warmup.replicas",
+        "streams.acceptable.recovery.lag",
+        "streams.rack.aware.assignment.tags",
         "streams.assignor.name",
     ]
     for name, row in GROUP_CONFIGS.items():
@@ -113,6 +118,9 @@ def test_groups_have_the_settings_of_kafka_whose_defaults_are_the_brokers() -> N
         ({"group.consumer.session.timeout.ms": "60001"}, "must not be above"),
         ({"group.streams.session.timeout.ms": "60001"}, "must not be above"),
         ({"group.streams.num.standby.replicas": "3"}, "must not be above"),
+        ({"group.streams.num.warmup.replicas": "21"}, "must not be above"),
+        ({"group.streams.task.offset.interval.ms": "14999"}, "must not be above"),
+        ({"group.streams.acceptable.recovery.lag": "-1"}, "of at least 0"),
         ({"group.consumer.heartbeat.interval.ms": "4999"}, "must not be above"),
         ({"group.consumer.max.heartbeat.interval.ms": "4999"}, "must not be above"),
         ({"group.consumer.assignment.interval.ms": "15001"}, "must not be above"),
@@ -156,6 +164,27 @@ def test_a_group_has_its_own_settings_or_those_of_the_broker() -> None:
     assert config.consumer_group_settings("own").assignment_interval_ms == 8
 
 
+def test_a_streams_group_has_its_own_settings_or_those_of_the_broker() -> None:
+    own = {
+        "streams.task.offset.interval.ms": "1",  # below the broker's bound: clamped
+        "streams.num.warmup.replicas": "3",
+        "streams.acceptable.recovery.lag": "99999999999",
+        "streams.rack.aware.assignment.tags": "zone, rack",
+    }
+    config = BrokerConfig(
+        {"group.streams.rack.aware.assignment.tags": "cell"}, groups={"own": own, "empty": {}}
+    )
+    of_broker = StreamsGroupSettings(45_000, 5_000, 1_000, 0, 3_000, 60_000, 2, 10_000, ["cell"])
+    assert config.streams_group_settings("other") == of_broker
+    assert config.streams_group_settings("empty") == of_broker
+    assert config.streams_group_settings("own") == StreamsGroupSettings(
+        45_000, 5_000, 1_000, 0, 3_000, 15_000, 3, 99_999_999_999, ["zone", "rack"]
+    )
+    assert list_beyond(own, config.number) == [("streams.task.offset.interval.ms", 15_000)]
+    own["streams.rack.aware.assignment.tags"] = ""
+    assert config.streams_group_settings("own").rack_tags == []
+
+
 @given(
     st.integers(1, 100_000), st.integers(1, 100_000), st.integers(1, 100_000), st.integers(0, 99)
 )
@@ -186,6 +215,11 @@ def test_effective_values_are_within_the_bounds(a: int, b: int, stored: int, mor
             "in the range 0 to 2 inclusive, of group.streams.max.standby.replicas",
         ),
         ({"streams.initial.rebalance.delay.ms": "-1"}, "a whole number from 0"),
+        ({"streams.num.warmup.replicas": "21"}, "in the range 0 to 20 inclusive"),
+        ({"streams.task.offset.interval.ms": "14999"}, "of group.streams.min.task.offset.interval"),
+        ({"streams.acceptable.recovery.lag": "-1"}, "a whole number of at least 0"),
+        ({"streams.rack.aware.assignment.tags": "a, a"}, "must not contain duplicate tag keys"),
+        ({"streams.rack.aware.assignment.tags": "a,,b"}, "it must be a list"),
         ({SESSION: "soon"}, "a whole number from 1"),
     ],
 )

@@ -58,6 +58,10 @@ async def test_group_that_does_not_exist_has_the_settings_of_the_broker() -> Non
         "streams.assignment.interval.ms": ("1000", 5, 3),
         "streams.initial.rebalance.delay.ms": ("3000", 5, 3),
         "streams.num.standby.replicas": ("0", 5, 3),
+        "streams.task.offset.interval.ms": ("60000", 5, 3),
+        "streams.num.warmup.replicas": ("2", 5, 3),
+        "streams.acceptable.recovery.lag": ("10000", 5, 5),
+        "streams.rack.aware.assignment.tags": ("", 5, 7),
         "streams.assignor.name": ("sticky", 5, 2),
         "errors.deadletterqueue.topic.name": ("", 5, 2),
         "errors.deadletterqueue.copy.record.enable": ("false", 5, 1),
@@ -84,6 +88,14 @@ async def test_group_has_its_own_setting_at_once() -> None:
     assert await alter(broker, GROUP, "g", (ASSIGNMENT, 1, None)) == (0, None)
     assert broker.config.consumer_group_settings("g").assignment_interval_ms == 700
     assert broker.catalog.group_overrides == {}
+
+
+async def test_list_of_a_group_is_shown_without_spaces() -> None:
+    broker = FakeBroker()
+    name = "streams.rack.aware.assignment.tags"
+    assert await alter(broker, GROUP, "g", (name, 0, "zone, rack")) == (0, None)
+    (row,) = (await describe(broker, GROUP, "g", name)).configs
+    assert (row.value, row.config_source) == ("zone,rack", 8)
 
 
 async def test_alter_configs_replaces_all_settings_of_a_group() -> None:

@@ -6,7 +6,7 @@ other bounds is moved to the nearest bound when it is read (Kafka: GroupConfig).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from kafkawire.codec.configs.group_rows import (
@@ -19,7 +19,7 @@ from kafkawire.codec.configs.group_rows import (
 )
 from kafkawire.codec.configs.offset_reset import OffsetReset, ResetKind, parse_offset_reset
 from kafkawire.codec.configs.parse import ConfigError, validate, whole_number
-from kafkawire.codec.configs.row import INT32_MAX, Config, Value
+from kafkawire.codec.configs.row import INT64_MAX, LIST, Config, Value
 from kafkawire.codec.configs.share_rows import (
     AUTO_OFFSET_RESET,
     DEAD_LETTER_COPY,
@@ -40,19 +40,23 @@ from kafkawire.codec.configs.share_rows import (
 )
 from kafkawire.codec.configs.streams_rows import (
     INITIAL_DELAY,
-    MAX_STANDBY_REPLICAS,
+    ODD_BOUNDS,
+    RACK_TAGS,
+    RECOVERY_LAG,
     STANDBY_REPLICAS,
     STREAMS_ASSIGNMENT_INTERVAL,
     STREAMS_GROUP_ROWS,
     STREAMS_HEARTBEAT_INTERVAL,
     STREAMS_SESSION_TIMEOUT,
+    TASK_OFFSET_INTERVAL,
+    WARMUP_REPLICAS,
 )
 
 GROUP_CONFIGS: dict[str, Config] = {
     row.name: row for row in (*GROUP_ROWS, *SHARE_GROUP_ROWS, *STREAMS_GROUP_ROWS)
 }
 """Settings of groups by name."""
-_BOUNDED = [row.name for row in GROUP_CONFIGS.values() if row.broker_name]
+_NUMBERS = [row.name for row in GROUP_CONFIGS.values() if row.broker_name and row.type is not LIST]
 _TIMEOUTS = (
     (SESSION_TIMEOUT, HEARTBEAT_INTERVAL),
     (SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL),
@@ -96,6 +100,10 @@ class StreamsGroupSettings(NamedTuple):
     assignment_interval_ms: int
     standby_replicas: int
     initial_rebalance_delay_ms: int
+    task_offset_interval_ms: int
+    warmup_replicas: int
+    acceptable_recovery_lag: int
+    rack_tags: Sequence[str]
 
 
 BrokerNumber = Callable[[str], int]
@@ -104,9 +112,7 @@ BrokerNumber = Callable[[str], int]
 
 def bounds_of(name: str) -> tuple[str | None, str | None]:
     """Return the broker's settings that bound a setting of groups; None: there is none."""
-    if name == STANDBY_REPLICAS:
-        return None, MAX_STANDBY_REPLICAS
-    return (None, None) if name == INITIAL_DELAY else bound_names(name)
+    return ODD_BOUNDS.get(name) or bound_names(name)
 
 
 def _limits(name: str, broker: BrokerNumber) -> tuple[int, int]:
@@ -114,7 +120,7 @@ def _limits(name: str, broker: BrokerNumber) -> tuple[int, int]:
     least, greatest = bounds_of(name)
     return (
         int(GROUP_CONFIGS[name].at_least or 0) if least is None else broker(least),
-        INT32_MAX if greatest is None else broker(greatest),
+        INT64_MAX if greatest is None else broker(greatest),
     )
 
 
@@ -147,17 +153,26 @@ def share_group_settings(overrides: Mapping[str, str], broker: BrokerNumber) -> 
 
 
 def streams_group_settings(
-    overrides: Mapping[str, str], broker: BrokerNumber
+    overrides: Mapping[str, str], broker: BrokerNumber, rack_tags: Sequence[str]
 ) -> StreamsGroupSettings:
-    """Return the effective settings of a streams group with these settings of its own. Hot."""
-    names = (
-        STREAMS_SESSION_TIMEOUT,
-        STREAMS_HEARTBEAT_INTERVAL,
-        STREAMS_ASSIGNMENT_INTERVAL,
-        STANDBY_REPLICAS,
-        INITIAL_DELAY,
+    """Return the effective settings of a streams group with these settings of its own. `rack_tags`:
+    those of the broker. Hot."""
+    tags = overrides.get(RACK_TAGS)
+    return StreamsGroupSettings(
+        session_timeout_ms=_effective(STREAMS_SESSION_TIMEOUT, overrides, broker),
+        heartbeat_interval_ms=_effective(STREAMS_HEARTBEAT_INTERVAL, overrides, broker),
+        assignment_interval_ms=_effective(STREAMS_ASSIGNMENT_INTERVAL, overrides, broker),
+        standby_replicas=_effective(STANDBY_REPLICAS, overrides, broker),
+        initial_rebalance_delay_ms=_effective(INITIAL_DELAY, overrides, broker),
+        task_offset_interval_ms=_effective(TASK_OFFSET_INTERVAL, overrides, broker),
+        warmup_replicas=_effective(WARMUP_REPLICAS, overrides, broker),
+        acceptable_recovery_lag=_effective(RECOVERY_LAG, overrides, broker),
+        rack_tags=rack_tags if tags is None else _split(tags),
     )
-    return StreamsGroupSettings(*(_effective(name, overrides, broker) for name in names))
+
+
+def _split(tags: str) -> list[str]:
+    return [tag.strip() for tag in tags.split(",")] if tags.strip() else []
 
 
 def _effective(name: str, overrides: Mapping[str, str], broker: BrokerNumber) -> int:
@@ -172,7 +187,7 @@ def list_beyond(overrides: Mapping[str, str], broker: BrokerNumber) -> list[tupl
     """Return the stored settings of a group that are beyond the broker's bounds, with their
     effective values."""
     found = []
-    for name in sorted(overrides.keys() & set(_BOUNDED)):
+    for name in sorted(overrides.keys() & set(_NUMBERS)):
         value = _effective(name, overrides, broker)
         if int(overrides[name]) != value:
             found.append((name, value))
@@ -184,8 +199,8 @@ def check_group(overrides: Mapping[str, str], broker: BrokerNumber) -> None:
     values: dict[str, int] = {}
     for name, text in overrides.items():
         row = GROUP_CONFIGS[name]
-        if not row.broker_name:
-            _check_unbounded(name, validate(row, text))
+        if name not in _NUMBERS:
+            _check_text(name, text, validate(row, text))
             continue
         least, greatest = _limits(name, broker)
         value = values[name] = whole_number(validate(row, text))
@@ -203,18 +218,20 @@ def check_group(overrides: Mapping[str, str], broker: BrokerNumber) -> None:
             raise ConfigError(timeout, session, why)
 
 
-def _check_unbounded(name: str, value: Value) -> None:
-    """Raise ConfigError unless a setting without a default of the broker may have this value."""
+def _check_text(name: str, text: str, value: Value) -> None:
+    """Raise ConfigError unless a setting that is no number may have this value."""
     if name == AUTO_OFFSET_RESET:
         parse_offset_reset(str(value))
     elif name == DEAD_LETTER_TOPIC and str(value).startswith("__"):
         raise ConfigError(name, str(value), "it must not begin with two underscores")
+    elif name == RACK_TAGS and len(set(tags := _split(text))) < len(tags):
+        raise ConfigError(name, text, "it must not contain duplicate tag keys")
 
 
 def check_group_defaults(values: Mapping[str, Value]) -> None:
     """Raise ConfigError unless the broker's settings about groups fit together, as in Kafka
     (GroupCoordinatorConfig). `values`: the broker's settings by name."""
-    for name in _BOUNDED:
+    for name in _NUMBERS:
         own, (least, greatest) = broker_name(name), bounds_of(name)
         for low, high in ((least, greatest), (least, own), (own, greatest)):
             if low is not None and high is not None:

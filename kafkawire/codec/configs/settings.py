@@ -471,6 +471,12 @@ class BrokerConfig:
     group_streams_num_standby_replicas: int
     group_streams_max_standby_replicas: int
     group_streams_initial_rebalance_delay_ms: int
+    group_streams_task_offset_interval_ms: int
+    group_streams_min_task_offset_interval_ms: int
+    group_streams_num_warmup_replicas: int
+    group_streams_max_warmup_replicas: int
+    group_streams_acceptable_recovery_lag: int
+    group_streams_rack_aware_assignment_tags: list[str]
     group_streams_max_size: int
     group_streams_assignors: list[str]
     errors_deadletterqueue_auto_create_topics_enable: bool
@@ -623,13 +629,19 @@ class BrokerConfig:
         """Return the effective settings of a streams group, like `consumer_group_settings`. Hot."""
         own = self._groups.get(group_id)
         if own is not None:
-            return streams_group_settings(own, self.number)
+            return streams_group_settings(
+                own, self.number, self.group_streams_rack_aware_assignment_tags
+            )
         return StreamsGroupSettings(
             self.group_streams_session_timeout_ms,
             self.group_streams_heartbeat_interval_ms,
             self.group_streams_assignment_interval_ms,
             self.group_streams_num_standby_replicas,
             self.group_streams_initial_rebalance_delay_ms,
+            self.group_streams_task_offset_interval_ms,
+            self.group_streams_num_warmup_replicas,
+            self.group_streams_acceptable_recovery_lag,
+            self.group_streams_rack_aware_assignment_tags,
         )
 
     def number(self, name: str) -> int:

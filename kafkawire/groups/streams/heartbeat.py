@@ -7,7 +7,7 @@ towards it, answer. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -58,7 +58,12 @@ from kafkawire.groups.streams.member import (
 )
 from kafkawire.groups.streams.reconcile import Holders, reconcile
 from kafkawire.groups.streams.removal import find_member, leave
-from kafkawire.groups.streams.target import STANDBY_CONFIG, add_target, gather_input
+from kafkawire.groups.streams.target import (
+    RACK_TAGS_CONFIG,
+    STANDBY_CONFIG,
+    add_target,
+    gather_input,
+)
 from kafkawire.groups.streams.topology import check_topology, configure, required_topics
 from kafkawire.groups.streams.views import list_endpoints
 from kafkawire.messages.stored import StreamsGroupTopologyValue
@@ -71,10 +76,6 @@ from kafkawire.messages.streams_group_heartbeat import (
 )
 
 _TRIMMED = "".join(map(chr, range(33)))  # by Java's trim()
-TASK_OFFSET_INTERVAL_MS = 60_000
-ACCEPTABLE_RECOVERY_LAG = 10_000
-"""Kafka's defaults of settings for warm-up tasks, for which clients need them."""
-
 MAX_LISTED = 10_000
 """Tasks, offsets of tasks, and client tags of one heartbeat: reading so many takes 5 ms. A stream
 thread has some tens of tasks."""
@@ -172,6 +173,8 @@ class StreamsHeartbeat:
         self.decision = Decision(group.group_id)
         self.status: list[StatusOfGroup] = []
         self.configs = {STANDBY_CONFIG: str(self.limits.standby_replicas)}
+        if self.limits.rack_tags:
+            self.configs[RACK_TAGS_CONFIG] = ",".join(self.limits.rack_tags)
         self._check_size()
         self.old, self.known = self._find()
         self.member = _merge(self.known, ask.request, ask.client)
@@ -192,7 +195,6 @@ class StreamsHeartbeat:
                 f"topology epoch {self.topology.epoch}.",
             )
         self._raise_epoch(bump)
-        self._report_offsets()
         target_epoch, target = self._update_target(replaced)
         self._reconcile(target_epoch, target, recorded=replaced or self.old is None)
         self._answer()
@@ -280,6 +282,7 @@ class StreamsHeartbeat:
         validated = self.topology.epoch if ready else NOT_VALIDATED
         if ready:
             self._check_owned()
+        self._report_offsets()
         if (
             bump
             or metadata_hash != group.metadata_hash
@@ -338,9 +341,16 @@ class StreamsHeartbeat:
         if offsets is not None or ends is not None:
             self.decision.steps.append(TaskOffsetsReported(self.member.id, offsets, ends))
 
-    def _read_offsets(self, given: Iterable[TaskOffset] | None) -> Mapping[Task, int] | None:
+    def _read_offsets(self, given: Collection[TaskOffset] | None) -> Mapping[Task, int] | None:
         if given is None:
             return None
+        named: set[Task] = set()
+        for each in given:
+            task = (each.subtopology_id, each.partition)
+            if task in named:
+                text = "Task offsets contain a duplicate entry for subtopology"
+                raise _invalid(f"{text} {task[0]} and partition {task[1]}.")
+            named.add(task)
         sizes = {name: each.tasks for name, each in self.configured.subtopologies.items()}
         # Not of other tasks: these are kept in memory.
         return {
@@ -407,8 +417,8 @@ class StreamsHeartbeat:
             member_id=member.id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=self.limits.heartbeat_interval_ms,
-            task_offset_interval_ms=TASK_OFFSET_INTERVAL_MS,
-            acceptable_recovery_lag=ACCEPTABLE_RECOVERY_LAG,
+            task_offset_interval_ms=self.limits.task_offset_interval_ms,
+            acceptable_recovery_lag=self.limits.acceptable_recovery_lag,
             status=self.status,
         )
         before, after = self.known.assigned, member.assigned
@@ -423,6 +433,7 @@ class StreamsHeartbeat:
         if self.configured.fault is not None:
             self._add_status(*self.configured.fault)
         self._answer_shutdown()
+        self._answer_tags()
         result = StreamsHeartbeatResult(answer, self.configured.missing)
         decision.effects.append(Reply(self.ask.token, result))
 
@@ -461,6 +472,17 @@ class StreamsHeartbeat:
                 Status.SHUTDOWN_APPLICATION,
                 f"Streams group member {requester} encountered a fatal error and requested a "
                 "shutdown for the entire application.",
+            )
+
+    def _answer_tags(self) -> None:
+        keys = {key for key, _ in self.member.tags}
+        missing = [tag for tag in self.limits.rack_tags if tag not in keys]
+        if missing and self.ask.version >= 1:
+            self._add_status(
+                Status.MISSING_CLIENT_TAGS,
+                "Missing required client tags for rack-aware standby assignment: "
+                f"[{', '.join(missing)}]. Configure them via 'client.tag.<tagKey>' in your Streams "
+                "config.",
             )
 
     def _add_status(self, code: Status, text: str) -> None:

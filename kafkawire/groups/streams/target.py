@@ -22,7 +22,8 @@ from kafkawire.log.io.slices import run_at_once
 
 ASSIGNOR = "sticky"
 STANDBY_CONFIG = "num.standby.replicas"
-"""The name of the setting in records of the group."""
+RACK_TAGS_CONFIG = "rack.aware.assignment.tags"
+"""The names of settings in records of the group."""
 LARGE = 300
 """Members and tasks of a group, with standby copies, whose target is computed in slices: fewer take
 less than 5 ms, with the records of all members."""

@@ -190,7 +190,9 @@ group.share.delivery.count.limit group.share.max.delivery.count.limit
 group.share.max.partition.max.record.locks group.share.max.share.sessions group.share.max.size
 group.share.min.delivery.count.limit group.share.min.partition.max.record.locks
 group.share.partition.max.record.locks group.streams.max.size
-group.streams.max.standby.replicas group.streams.num.standby.replicas journal.entries
+group.streams.acceptable.recovery.lag group.streams.max.standby.replicas
+group.streams.max.warmup.replicas group.streams.num.standby.replicas
+group.streams.num.warmup.replicas journal.entries
 log.cleaner.io.buffer.load.factor
 log.cleaner.min.cleanable.ratio log.cleaner.threads log.flush.interval.messages
 max.connection.creation.rate max.connections max.connections.per.ip

@@ -505,6 +505,36 @@ def test_task_offsets_are_described() -> None:
     assert member.task_end_offsets == [TaskOffset("1", 0, 9)]
 
 
+def test_offsets_name_each_task_once() -> None:
+    desk = started("a")
+    twice = [TaskOffset("1", 0, 1)] * 2
+    for fields in ({"task_offsets": twice}, {"task_end_offsets": twice}):
+        answer = desk.turn("a", **fields)
+        assert answer.error_code == E.INVALID_REQUEST
+        assert answer.error_message == (
+            "Task offsets contain a duplicate entry for subtopology 1 and partition 0."
+        )
+
+
+def test_client_tags_that_are_missing() -> None:
+    desk = started("a")
+    desk.settings.group_streams_rack_aware_assignment_tags = ["zone", "rack"]
+    epoch = desk.group.epoch
+    answer = desk.turn("a", client_tags=[KeyValue("rack", "r")])
+    assert [(each.status_code, each.status_detail) for each in answer.status or ()] == [
+        (
+            6,
+            "Missing required client tags for rack-aware standby assignment: [zone]. Configure "
+            "them via 'client.tag.<tagKey>' in your Streams config.",
+        )
+    ]
+    assert desk.group.epoch == epoch + 1
+    assert desk.group.configs["rack.aware.assignment.tags"] == "zone,rack"
+    # A client that does not know the status gets none.
+    assert codes(desk.turn("a", version=0)) == []
+    assert codes(desk.turn("a", client_tags=[KeyValue("rack", "r"), KeyValue("zone", "z")])) == []
+
+
 def describe(desk: StreamsDesk) -> Any:
     return desk.ask(StreamsGroupDescribeRequest(["g"])).groups[0]
 

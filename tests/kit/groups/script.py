@@ -68,6 +68,10 @@ class GroupSettings:
     group_streams_assignment_interval_ms: int = 1_000
     group_streams_num_standby_replicas: int = 0
     group_streams_initial_rebalance_delay_ms: int = 3_000
+    group_streams_task_offset_interval_ms: int = 60_000
+    group_streams_num_warmup_replicas: int = 2
+    group_streams_acceptable_recovery_lag: int = 10_000
+    group_streams_rack_aware_assignment_tags: list[str] = field(default_factory=list)
     group_streams_max_size: int = 2**31 - 1
     group_streams_assignors: list[str] = field(default_factory=lambda: ["sticky"])
 
@@ -78,6 +82,10 @@ class GroupSettings:
             self.group_streams_assignment_interval_ms,
             self.group_streams_num_standby_replicas,
             self.group_streams_initial_rebalance_delay_ms,
+            self.group_streams_task_offset_interval_ms,
+            self.group_streams_num_warmup_replicas,
+            self.group_streams_acceptable_recovery_lag,
+            self.group_streams_rack_aware_assignment_tags,
         )
 
     def share_group_settings(self, group_id: str) -> ShareGroupSettings:

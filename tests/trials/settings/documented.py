@@ -87,6 +87,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "${x}", "a@b", "a+b", "(x)", "x\\y", "?", "a=b",
     ),
     "errors.deadletterqueue.topic.name.prefix": (),
+    "group.streams.rack.aware.assignment.tags": (),
     "schedule.target.header": (),
     # Used, and checked, with a listener of their kind or with --workers.
     "audit.log": (),
