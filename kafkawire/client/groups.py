@@ -43,6 +43,7 @@ class MemberTasks(NamedTuple):
 
     active: list[Task]
     standby: list[Task]
+    warmup: list[Task]
     target: list[Task]
     target_standby: list[Task]
     process: str
@@ -237,7 +238,7 @@ def _describe_streams(cluster: Cluster, name: str, node: int) -> GroupDescriptio
     for row in answer.members:
         now, target = row.assignment, row.target_assignment
         tasks = MemberTasks(
-            _tasks(now.active_tasks), _tasks(now.standby_tasks),
+            _tasks(now.active_tasks), _tasks(now.standby_tasks), _tasks(now.warmup_tasks),
             _tasks(target.active_tasks), _tasks(target.standby_tasks), row.process_id,
         )  # fmt: skip
         members.append(

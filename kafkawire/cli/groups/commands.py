@@ -44,10 +44,11 @@ SHARE_MEMBERS = ("client", "epoch", TableColumn("assigned", keep=True), "host", 
 """Of a share group: several members may have the same partition."""
 STREAMS_MEMBERS = (
     "client", "epoch", TableColumn("tasks", keep=True), TableColumn("standby", keep=True),
-    TableColumn("target_tasks", keep=True), "process", "host", "instance", "member",
+    TableColumn("warmup", keep=True), TableColumn("target_tasks", keep=True), "process", "host",
+    "instance", "member",
 )  # fmt: skip
-"""Of a streams group: subtopologies and partitions of its active and standby tasks, and of the
-active ones that it is to have."""
+"""Of a streams group: subtopologies and partitions of its active, standby and warm-up tasks, and of
+the active ones that it is to have."""
 TOPOLOGY = ("subtopology", "sources", "sinks", "changelogs")
 COLUMNS: dict[str, tuple[TableColumn | str, ...]] = {
     CONSUMER: CONSUMER_MEMBERS,
@@ -140,6 +141,7 @@ def _describe(cluster: Cluster, name: str) -> dict[str, Any]:
             "target": None if member.target is None else partitions_text(member.target),
             "tasks": None if member.tasks is None else partitions_text(member.tasks.active),
             "standby": None if member.tasks is None else partitions_text(member.tasks.standby),
+            "warmup": None if member.tasks is None else partitions_text(member.tasks.warmup),
             "target_tasks": None if member.tasks is None else partitions_text(member.tasks.target),
             "process": None if member.tasks is None else member.tasks.process,
         }

@@ -223,6 +223,17 @@ class TaskOffsetsReported:
     end_offsets: Mapping[tuple[str, int], int] | None
 
 
+@dataclass(frozen=True, slots=True)
+class AssignmentRefined:
+    """Members of a streams group are to have other tasks than those of the target of this epoch:
+    active, standby and warm-up tasks by member. `limits`: the most warm-up tasks and the acceptable
+    lag for which there is no next step; None: that is not known."""
+
+    epoch: int
+    tasks: Mapping[str, tuple[frozenset[tuple[str, int]], ...]]
+    limits: tuple[int, int] | None
+
+
 Change = (
     Entered
     | Pending
@@ -253,4 +264,5 @@ Change = (
     | EndpointsChanged
     | ShutdownRequested
     | TaskOffsetsReported
+    | AssignmentRefined
 )

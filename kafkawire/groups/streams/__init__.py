@@ -16,5 +16,8 @@ Easy to get wrong:
 - Tasks are assigned only while all topics of the topology exist. The broker that answers a
   heartbeat creates the internal ones after the answer, so a new group gets its tasks with a later
   heartbeat.
-- Not done: warm-up tasks of Kafka 4.4. A task moves to its new owner at once, which restores it.
+- What the assignor wants is the target, and in records. What members move to is the refined
+  assignment of its epoch, which is only in memory: see `refine`. After a load it may differ, so the
+  first heartbeat compares it with the tasks of members that have reached the epoch.
+- Not done: racks and client tags have no effect on standby tasks, as in Kafka 4.4.
 """

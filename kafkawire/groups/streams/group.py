@@ -23,6 +23,7 @@ from enum import Enum
 from typing import Any
 
 from kafkawire.groups.model.changes import (
+    AssignmentRefined,
     DelayBegun,
     DelayEnded,
     EndpointsChanged,
@@ -67,6 +68,8 @@ the first assignment has one (as in Kafka)."""
 
 Configs = Mapping[str, str]
 """The settings that an assignment was made with."""
+TaskOffsets = tuple[Mapping[Task, int], Mapping[Task, int]]
+"""How many records of tasks a member has, and where their changelogs end."""
 
 
 class StreamsState(Enum):
@@ -97,6 +100,7 @@ class StreamsGroup:
         "metadata_hash",
         "offsets",
         "owners",
+        "refined",
         "shutdown_by",
         "static",
         "target",
@@ -129,7 +133,9 @@ class StreamsGroup:
         self.endpoint_epoch = 0
         self.shutdown_by: str | None = None
         # How far the copies of tasks are, and the ends of their changelogs, by member.
-        self.offsets: dict[str, tuple[Mapping[Task, int], Mapping[Task, int]]] = {}
+        self.offsets: dict[str, TaskOffsets] = {}
+        # What members are to have instead of a target: see kafkawire.groups.streams.refine.
+        self.refined: AssignmentRefined | None = None
         self._sources: dict[str, str] = {}  # source topic -> subtopology
 
     @property
@@ -206,13 +212,19 @@ class StreamsGroup:
         elif isinstance(step, ShutdownRequested):
             self.shutdown_by = step.member_id
         elif isinstance(step, TaskOffsetsReported):
-            known, ends = self.offsets.get(step.member_id, ({}, {}))
-            self.offsets[step.member_id] = (
-                known if step.offsets is None else step.offsets,
-                ends if step.end_offsets is None else step.end_offsets,
-            )
+            self.offsets[step.member_id] = self.merge_offsets(step)
+        elif isinstance(step, AssignmentRefined):
+            self.refined = step
         else:
             raise TypeError(f"{type(step).__name__} is no step of a streams group")
+
+    def merge_offsets(self, report: TaskOffsetsReported) -> TaskOffsets:
+        """Return the offsets of tasks of a member after a report."""
+        known, ends = self.offsets.get(report.member_id, ({}, {}))
+        return (
+            known if report.offsets is None else report.offsets,
+            ends if report.end_offsets is None else report.end_offsets,
+        )
 
     def _group(self, _: str, value: StreamsGroupMetadataValue | None) -> None:
         assert value is not None, "a tombstone ends the group: see kafkawire.groups.shard"

@@ -1,8 +1,8 @@
 """Decide on a StreamsGroupHeartbeat (Kafka: GroupMetadataManager.streamsGroupHeartbeat).
 
 In the order of Kafka: find the member, merge what it sent, set the topology, compare it with the
-topics that exist, raise the epoch of the group, compute the target assignment, move the member
-towards it, answer. Pure.
+topics that exist, raise the epoch of the group, compute the target assignment and refine it, move
+the member towards that, answer. Pure.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.consumer.subscription import hash_topics
 from kafkawire.groups.consumer.target import is_due
 from kafkawire.groups.model.changes import (
+    AssignmentRefined,
     DelayBegun,
     EndpointsChanged,
     ShutdownRequested,
@@ -39,7 +40,10 @@ from kafkawire.groups.streams.group import (
     NOT_VALIDATED,
     STATIC_LEAVE,
     StreamsGroup,
+    StreamsState,
+    TaskOffsets,
     epoch_record,
+    target_epoch_record,
     topology_record,
 )
 from kafkawire.groups.streams.member import (
@@ -57,6 +61,7 @@ from kafkawire.groups.streams.member import (
     target_record,
 )
 from kafkawire.groups.streams.reconcile import Holders, reconcile
+from kafkawire.groups.streams.refine import refine
 from kafkawire.groups.streams.removal import find_member, leave
 from kafkawire.groups.streams.target import (
     RACK_TAGS_CONFIG,
@@ -157,7 +162,7 @@ class StreamsHeartbeat:
 
     __slots__ = (
         "ask", "configs", "configured", "decision", "epoch", "group", "known", "limits", "member",
-        "now_ms", "old", "owned", "settings", "status", "topics", "topology",
+        "now_ms", "offsets", "old", "owned", "refined", "settings", "status", "topics", "topology",
     )  # fmt: skip
 
     def __init__(
@@ -181,6 +186,8 @@ class StreamsHeartbeat:
         self.owned = _read_owned(ask.request)
         self.topology = self._choose_topology()
         self.configured = ConfiguredTopology()
+        self.offsets: TaskOffsets | None = group.offsets.get(self.member.id)
+        self.refined: AssignmentRefined | None = None
 
     def decide(self) -> Decision:
         replaced = self._record_member()
@@ -195,7 +202,8 @@ class StreamsHeartbeat:
                 f"topology epoch {self.topology.epoch}.",
             )
         self._raise_epoch(bump)
-        target_epoch, target = self._update_target(replaced)
+        target_epoch, targets = self._update_target(replaced)
+        target = self._refine(target_epoch, targets)
         self._reconcile(target_epoch, target, recorded=replaced or self.old is None)
         self._answer()
         return self.decision
@@ -299,6 +307,12 @@ class StreamsHeartbeat:
                     configs=self.configs,
                 )
             )
+        elif self._has_next_step():
+            self.epoch += 1
+            self.decision.steps += [
+                epoch_record(group, self.epoch),
+                target_epoch_record(group.group_id, self.epoch, group.target_at_ms),
+            ]
         if self.configured is not group.configured:
             self.decision.steps.append(TopologyConfigured(self.configured))
         revision = self.topics.topic_revision()
@@ -339,7 +353,9 @@ class StreamsHeartbeat:
         request = self.ask.request
         offsets, ends = map(self._read_offsets, (request.task_offsets, request.task_end_offsets))
         if offsets is not None or ends is not None:
-            self.decision.steps.append(TaskOffsetsReported(self.member.id, offsets, ends))
+            report = TaskOffsetsReported(self.member.id, offsets, ends)
+            self.decision.steps.append(report)
+            self.offsets = self.group.merge_offsets(report)
 
     def _read_offsets(self, given: Collection[TaskOffset] | None) -> Mapping[Task, int] | None:
         if given is None:
@@ -359,33 +375,107 @@ class StreamsHeartbeat:
             if 0 <= each.partition < sizes.get(each.subtopology_id, 0)
         }
 
-    def _update_target(self, replaced: bool) -> tuple[int, TargetTasks]:
-        """Compute the target assignment if that is due; return its epoch, and the target of the
-        member."""
+    def _has_next_step(self) -> bool:
+        """Refine the assignment again if that may be due. Return whether members are to move."""
+        group, known = self.group, self.group.refined
+        if group.epoch > group.target_epoch or group.computing or not group.members:
+            return False
+        limits = (self.limits.warmup_replicas, self.limits.acceptable_recovery_lag)
+        if known is not None:
+            # A group without tasks that wait is not visited member by member.
+            if not known.tasks or (known.limits == limits and not self._reports()):
+                return False
+            if group.state is not StreamsState.STABLE:
+                return False
+        targets = self._targets()
+        found = self._compute(targets)
+        if known is not None:
+            moves = found != known.tasks
+        else:
+            # After a load it is not known what members have been given in this epoch.
+            moves = any(
+                TargetTasks(frozenset(each.assigned.active), *each.assigned[1:])
+                != found.get(each.id, targets.get(each.id, NO_TARGET))
+                for each in self._members()
+                if each.is_at(group.target_epoch)
+            )
+        settled = not moves and group.state is StreamsState.STABLE
+        self.refined = AssignmentRefined(group.epoch + moves, found, limits if settled else None)
+        return moves
+
+    def _reports(self) -> bool:
+        request = self.ask.request
+        return (request.task_offsets, request.task_end_offsets) != (None, None)
+
+    def _members(self) -> list[StreamsMember]:
+        """Return the members of the group after this heartbeat."""
+        gone = (self.member.id, self.member.id if self.old is None else self.old.id)
+        return [*(e for id_, e in self.group.members.items() if id_ not in gone), self.member]
+
+    def _targets(self) -> Mapping[str, TargetTasks]:
+        """Return the targets of members after this heartbeat, of a target that is stored."""
+        if self.old is None or self.old.id == self.member.id:
+            return self.group.target
+        targets = dict(self.group.target)
+        targets[self.member.id] = targets.pop(self.old.id, NO_TARGET)
+        return targets
+
+    def _compute(self, targets: Mapping[str, TargetTasks]) -> dict[str, TargetTasks]:
+        offsets = dict(self.group.offsets)
+        if self.offsets is not None:
+            offsets[self.member.id] = self.offsets
+        return refine(
+            self._members(),
+            targets,
+            offsets,
+            {name for name, each in self.configured.subtopologies.items() if each.changelogs},
+            self.limits.warmup_replicas,
+            self.limits.acceptable_recovery_lag,
+        )
+
+    def _refine(self, epoch: int, targets: Mapping[str, TargetTasks]) -> TargetTasks:
+        """Return the tasks that the member is to have for the target of this epoch."""
+        id_, known = self.member.id, self.refined or self.group.refined
+        if known is None or known.epoch != epoch:
+            self.refined = known = AssignmentRefined(epoch, self._compute(targets), None)
+        elif self.old is not None and self.old.id != id_ and self.old.id in known.tasks:
+            tasks = {id_ if each == self.old.id else each: t for each, t in known.tasks.items()}
+            self.refined = known = replace(known, tasks=tasks)
+        if self.refined is not None:
+            self.decision.steps.append(self.refined)
+        found = known.tasks.get(id_)
+        return targets.get(id_, NO_TARGET) if found is None else TargetTasks(*found)
+
+    def _update_target(self, replaced: bool) -> tuple[int, Mapping[str, TargetTasks]]:
+        """Compute the target assignment if that is due; return its epoch, and the targets of
+        members."""
         group, old, member = self.group, self.old, self.member
-        current = group.target.get(member.id if old is None else old.id, NO_TARGET)
+        current = self._targets()
         begins = not group.members and self.limits.initial_rebalance_delay_ms > 0
         if begins and not group.delayed:
             at_ms = self.now_ms + self.limits.initial_rebalance_delay_ms
             self.decision.steps.append(DelayBegun())
             self.decision.effects.append(SetTimer(INITIAL, at_ms))
-        waits = group.target_epoch < self.epoch
+        stepped = self.refined is not None and self.refined.epoch > group.epoch
+        waits = group.target_epoch < self.epoch and not stepped
         if begins or group.delayed:
             self._delay("initial rebalance delay")
             due = False
         else:
             interval_ms = self.limits.assignment_interval_ms
-            due = not group.computing and is_due(group, self.epoch, interval_ms, self.now_ms)
-            if waits and not due and not group.computing:
+            free = waits and not group.computing
+            due = free and is_due(group, self.epoch, interval_ms, self.now_ms)
+            if free and not due:
                 self._delay("assignment interval")
         if due:
             given = gather_input(group, self.epoch, self.configured, self.configs, old, member)
             targets = add_target(self.decision, group, given, self.now_ms)
             if targets is not None:
-                return self.epoch, targets[member.id]
+                return self.epoch, targets
         if replaced:
-            self.decision.steps.append(target_record(group.group_id, member.id, current))
-        return group.target_epoch, current
+            target = current.get(member.id, NO_TARGET)
+            self.decision.steps.append(target_record(group.group_id, member.id, target))
+        return self.epoch if stepped else group.target_epoch, current
 
     def _delay(self, what: str) -> None:
         self._add_status(

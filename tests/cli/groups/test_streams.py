@@ -39,17 +39,20 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield broker.bootstrap
 
 
-def beat(cluster: Cluster, epoch: int, topology: Topology | None = None) -> Any:
+def beat(
+    cluster: Cluster, epoch: int, topology: Topology | None = None, number: int = 1, **more: Any
+) -> Any:
     request = StreamsGroupHeartbeatRequest(
         GROUP,
-        "m1",
+        f"m{number}",
         epoch,
         rebalance_timeout_ms=30_000 if epoch == 0 else -1,
         topology=topology,
-        process_id="p1" if epoch == 0 else None,
+        process_id=f"p{number}" if epoch == 0 else None,
         active_tasks=[] if epoch == 0 else None,
         standby_tasks=[] if epoch == 0 else None,
         warmup_tasks=[] if epoch == 0 else None,
+        **more,
     )
     answer = cluster.coordinator(GROUP).request(HEARTBEAT, request)
     assert not answer.error_code, answer.error_message
@@ -81,7 +84,7 @@ def test_life_of_a_streams_group(server: str) -> None:
         assert (member["member"], member["epoch"], member["process"]) == ("m1", epoch, "p1")
         assert member["tasks"] == member["target_tasks"] == ["0:0,1", "1:0,1"]
         assert member["assigned"] == ["r:0,1", "t:0,1"]
-        assert member["standby"] == []
+        assert (member["standby"], member["warmup"]) == ([], [])
         assert group["topology"] == [
             {"subtopology": "0", "sources": ["t"], "sinks": ["r"], "changelogs": []},
             {"subtopology": "1", "sources": ["r"], "sinks": [], "changelogs": ["c"]},
@@ -96,6 +99,13 @@ def test_life_of_a_streams_group(server: str) -> None:
         command = ("groups", "reset-offsets", GROUP, "--topic", TOPIC, "--to-offset", "4")
         refused = Typed(server, *command, "--execute")
         assert (refused.code, "is active: it is Stable with 1 member" in refused.err) == (1, True)
+        # A second member restores its task with state before it runs it.
+        beat(cluster, 0, word_count(), 2, task_offsets=[], task_end_offsets=[])
+        (group,) = Typed(server, "groups", "describe", GROUP, "--json").json
+        (member,) = (each for each in group["members"] if each["member"] == "m2")
+        assert (member["tasks"], member["warmup"]) == ([], ["1:1"])
+        assert member["target_tasks"] == ["0:1", "1:1"]
+        beat(cluster, -1, number=2)
         beat(cluster, -1)
     assert Typed(server, *command, "--execute").code == 0
     (group,) = Typed(server, "groups", "describe", GROUP, "--json").json

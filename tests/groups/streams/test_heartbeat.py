@@ -516,6 +516,138 @@ def test_offsets_name_each_task_once() -> None:
         )
 
 
+def lag(offset: int, end: int, *partitions: int) -> dict[str, list[TaskOffset]]:
+    """Return the fields with which a member reports its copies."""
+    return {
+        "task_offsets": [TaskOffset("1", at, offset) for at in partitions],
+        "task_end_offsets": [TaskOffset("1", at, end) for at in partitions],
+    }
+
+
+def warming(**settings: Any) -> StreamsDesk:
+    """A stable group of a, which has all tasks, and of b, which is to run two with state."""
+    desk = started("a", **settings)
+    desk.turn("b", **lag(0, 0))
+    desk.settle("a", "b")
+    return desk
+
+
+def roles(desk: StreamsDesk, name: str) -> list[set[int]]:
+    """Return the partitions of subtopology 1 that a member has, by role."""
+    return [{at for key, at in tasks if key == "1"} for tasks in desk.clients[name].tasks]
+
+
+def test_a_task_moves_once_its_next_owner_has_its_state() -> None:
+    desk = warming()
+    assert (roles(desk, "a"), roles(desk, "b")) == (
+        [{0, 1, 2, 3}, set(), set()], [set(), set(), {2, 3}],
+    )  # fmt: skip
+    # In Kafka's records the target is what the assignor wants.
+    (wanted,) = (tasks for id_, tasks in desk.group.target.items() if id_ == "b")
+    assert {("1", 2), ("1", 3)} <= wanted.active
+    assert not wanted.warmup
+    found = {each.member_id: each for each in describe(desk).members}["b"]
+    assert found.assignment.warmup_tasks == [TaskIds("1", [2, 3])]
+    assert found.target_assignment.warmup_tasks == []
+    assert state(desk) is StreamsState.STABLE
+    # Too much of them is missing.
+    epoch = desk.group.epoch
+    desk.turn("b", **lag(0, 10_001, 2, 3))
+    assert desk.group.epoch == epoch
+    desk.turn("b", **lag(1, 10_001, 2))
+    assert kinds(desk) == [K.GROUP, K.TARGET, K.CURRENT]
+    assert (desk.group.epoch, desk.group.target_epoch) == (epoch + 1, epoch + 1)
+    desk.settle("a", "b")
+    assert (roles(desk, "a"), roles(desk, "b")) == (
+        [{0, 1, 3}, set(), set()], [{2}, set(), {3}],
+    )  # fmt: skip
+    desk.turn("b", **lag(10_001, 10_001, 3))
+    desk.settle("a", "b")
+    assert (roles(desk, "a"), roles(desk, "b")) == (
+        [{0, 1}, set(), set()], [{2, 3}, set(), set()],
+    )  # fmt: skip
+    # Nothing is left to compute.
+    desk.turn("b", **lag(1, 1, 3))
+    assert (kinds(desk), desk.group.epoch) == ([], epoch + 2)
+
+
+def test_settings_of_warm_up_tasks_take_effect_with_the_next_heartbeats() -> None:
+    desk = warming(num_warmup_replicas=1)
+    assert roles(desk, "b") == [set(), set(), {2}]
+    desk.turn("b", **lag(0, 50, 2))
+    desk.settings.group_streams_acceptable_recovery_lag = 50
+    answer = desk.turn("a")
+    assert answer.acceptable_recovery_lag == 50
+    desk.settle("a", "b")
+    assert roles(desk, "b") == [{2}, set(), {3}]
+    desk.settings.group_streams_num_warmup_replicas = 0
+    desk.settle("a", "b")
+    assert roles(desk, "b") == [{2, 3}, set(), set()]
+    desk.settings.group_streams_task_offset_interval_ms = 7
+    assert desk.turn("a").task_offset_interval_ms == 7
+
+
+def test_a_member_that_does_not_report_gets_its_tasks_immediately() -> None:
+    desk = started("a")
+    desk.settle("a", "b")
+    assert roles(desk, "b") == [{2, 3}, set(), set()]
+
+
+def test_warm_up_tasks_survive_a_load() -> None:
+    desk = warming()
+    before = streams_facts(desk.group)
+    desk.reload()
+    assert streams_facts(desk.group) == before
+    desk.settle("a", "b")
+    assert roles(desk, "b") == [set(), set(), {2, 3}]
+    desk.turn("b", **lag(5, 5, 2, 3))
+    desk.settle("a", "b")
+    assert roles(desk, "b") == [{2, 3}, set(), set()]
+
+
+def test_a_load_in_between_leaves_no_member_waiting() -> None:
+    desk = started("a", assignment_interval_ms=1_000)
+    desk.turn("b", **lag(0, 0))
+    desk.now_ms += 1_000
+    desk.turn("a")
+    desk.turn("a")
+    # Member a has reached the epoch in which it keeps its tasks, b has no warm-up task yet.
+    assert desk.group.members["a"].is_at(desk.group.target_epoch)
+    assert roles(desk, "a") == [{0, 1, 2, 3}, set(), set()]
+    desk.reload()
+    desk.settle("a", "b")
+    assert state(desk) is StreamsState.STABLE
+    assert roles(desk, "b") == [{2, 3}, set(), set()]
+
+
+def test_a_report_before_all_members_have_their_tasks_takes_effect_later() -> None:
+    desk = warming(num_warmup_replicas=1)
+    desk.turn("c", **lag(0, 0))
+    desk.reload()
+    desk.turn("a")
+    assert state(desk) is StreamsState.RECONCILING
+    desk.turn("b", **lag(5, 5, 2))
+    desk.settle("a", "b", "c")
+    assert roles(desk, "b")[0] == {2}
+
+
+def test_a_static_member_that_is_replaced_keeps_its_warm_up_tasks() -> None:
+    desk = started("a")
+    desk.turn("b", instance_id="i", process_id="p", **lag(0, 0))
+    desk.settle("a")
+    while state(desk) is not StreamsState.STABLE:
+        desk.turn("a")
+        desk.turn("b", instance_id="i")
+    assert roles(desk, "b") == [set(), set(), {2, 3}]
+    epoch = desk.group.epoch
+    desk.beat("b", -2, instance_id="i")
+    desk.turn("c", instance_id="i", process_id="p", **lag(0, 0))
+    assert desk.group.epoch == epoch
+    assert roles(desk, "c") == [set(), set(), {2, 3}]
+    assert desk.group.refined is not None
+    assert desk.group.refined.tasks.keys() == {"a", "c"}
+
+
 def test_client_tags_that_are_missing() -> None:
     desk = started("a")
     desk.settings.group_streams_rack_aware_assignment_tags = ["zone", "rack"]

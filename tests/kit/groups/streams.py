@@ -25,7 +25,8 @@ from tests.kit.groups.script import GroupSettings
 from tests.kit.groups.shard_desk import ShardDesk
 
 VOLATILE = {
-    "compared", "computing", "configured", "delayed", "endpoint_epoch", "offsets", "shutdown_by",
+    "compared", "computing", "configured", "delayed", "endpoint_epoch", "offsets", "refined",
+    "shutdown_by",
 }  # fmt: skip
 
 
