@@ -17,13 +17,14 @@ from kafkawire.groups import large_targets
 from kafkawire.groups.streams import group as group_module
 from kafkawire.groups.streams import heartbeat as heartbeat_module
 from kafkawire.groups.streams import reconcile as reconcile_module
+from kafkawire.groups.streams import refine as refine_module
 from kafkawire.groups.streams import target as target_module
 from kafkawire.groups.streams.group import StreamsGroup
 from kafkawire.groups.streams.member import NOTHING, with_current
 from tests.kit.groups.streams_life import StreamsLife
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "40"))
-MUTATION_SEEDS = 400
+MUTATION_SEEDS = 1_000
 
 
 def simulate(seed: int) -> StreamsLife:
@@ -43,6 +44,10 @@ def test_invariants_hold(first: int) -> None:
     assert sum(life.fenced for life in lives) > 0
     assert sum(life.lost_answers for life in lives) > len(lives)
     assert sum(life.moved for life in lives) > 10 * len(lives)
+
+
+def test_tasks_are_warmed_up() -> None:
+    assert sum(simulate(seed).warmed > 0 for seed in range(40)) > 5
 
 
 def test_a_seed_repeats_a_run() -> None:
@@ -106,7 +111,46 @@ def never_end_a_delay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StreamsGroup, "apply", apply)
 
 
+def ignore_lags(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(refine_module, "_is_near_end", lambda *_: True)
+
+
+def warm_up_all_tasks_at_once(patch: pytest.MonkeyPatch) -> None:
+    def refine(m: Any, target: Any, offsets: Any, stateful: Any, replicas: int, lag: int) -> Any:
+        return refine_module.refine(m, target, offsets, stateful, 99 if replicas else 0, lag)
+
+    patch.setattr(heartbeat_module, "refine", refine)
+
+
+def refine_an_assignment_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(heartbeat_module.StreamsHeartbeat, "_has_next_step", lambda self: False)
+
+
+def trust_members_after_a_load(patch: pytest.MonkeyPatch) -> None:
+    original = heartbeat_module.StreamsHeartbeat._has_next_step
+
+    def has_next_step(self: heartbeat_module.StreamsHeartbeat) -> bool:
+        return self.group.refined is not None and original(self)
+
+    patch.setattr(heartbeat_module.StreamsHeartbeat, "_has_next_step", has_next_step)
+
+
+def keep_copies_near_a_task_that_stays(patch: pytest.MonkeyPatch) -> None:
+    original = refine_module._replace
+
+    def replace_(refined: Any, target: Any, member_id: str, one: Any, role: Any) -> None:
+        if any(role):
+            original(refined, target, member_id, one, role)
+
+    patch.setattr(refine_module, "_replace", replace_)
+
+
 MUTATIONS = [
+    ignore_lags,
+    warm_up_all_tasks_at_once,
+    refine_an_assignment_once,
+    trust_members_after_a_load,
+    keep_copies_near_a_task_that_stays,
     give_what_others_have,
     give_copies_twice_to_a_process,
     ignore_copies_near_an_active_task,

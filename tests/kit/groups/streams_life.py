@@ -1,36 +1,44 @@
 """Whole lives of streams groups, decided by one number: members that crash, lose answers, come back
-with old epochs and share processes, topics that grow and go, and a coordinator that is loaded
-again.
+with old epochs and share processes, restore the state of tasks at their own pace, topics that grow
+and go, and a coordinator that is loaded again.
 
-The checker knows which tasks members have open: none is open in two members of the group.
+The checker knows which tasks members have open: none is open in two members of the group. A task
+with state is not taken from its owner while the next one lacks its state.
 """
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from kafkawire.codec.errors import ErrorCode as E
+from kafkawire.groups.model.changes import AssignmentRefined
 from kafkawire.groups.model.decision import rebalance, session
 from kafkawire.groups.streams.group import StreamsState
-from kafkawire.groups.streams.member import StreamsMemberState, Task
+from kafkawire.groups.streams.member import StreamsMemberState, TargetTasks, Task
+from kafkawire.messages.streams_group_describe import TaskOffset
 from kafkawire.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse, Topology
 from tests.kit.groups.log import FakeTopics
 from tests.kit.groups.streams import StreamsDesk, stateful, streams_facts, word_count
 
 STEPS = 120
+LAG = 10
 FENCED = (E.FENCED_MEMBER_EPOCH, E.UNKNOWN_MEMBER_ID, E.GROUP_ID_NOT_FOUND)
 
 
 @dataclass
 class Thread:
     """A stream thread: the epoch that it knows, and the tasks that it has open, by role.
-    `instance`: it is a static member."""
+    `instance`: it is a static member. `reports`: its client is so new that it reports offsets."""
 
     process: str
     instance: str | None = None
     epoch: int = 0
     open: list[set[Task]] = field(default_factory=lambda: [set(), set(), set()])
+    reports: bool = True
+    state: dict[Task, int] = field(default_factory=dict)  # offsets of copies
+    reported: tuple[dict[Task, int], dict[Task, int]] | None = None
     lists: bool = True  # the next heartbeat lists its tasks
     sent: list[tuple[int, list[set[Task]]]] = field(default_factory=list)  # epochs and tasks
 
@@ -45,6 +53,11 @@ class StreamsLife:
         self.desk.settings.group_streams_assignment_interval_ms = self.random.choice([0, 1_000])
         self.desk.settings.group_streams_initial_rebalance_delay_ms = self.random.choice([0, 3_000])
         self.desk.settings.group_streams_num_standby_replicas = self.random.randint(0, 2)
+        self.desk.settings.group_streams_num_warmup_replicas = self.random.choice([0, 1, 2, 2])
+        self.desk.settings.group_streams_acceptable_recovery_lag = LAG
+        self.ends: dict[Task, int] = {}  # of changelogs
+        self.refined: AssignmentRefined | None = None
+        self.warmed = 0
         self.threads: dict[str, Thread] = {}
         self.trace: list[str] = []
         self.created = 0
@@ -56,7 +69,7 @@ class StreamsLife:
         actions = (
             [self.beat] * 14 + [self.pass_time] * 3 + [self.join] * 3
             + [self.leave, self.crash, self.restart, self.topic, self.reload, self.zombie]
-            + [self.rejoin, self.replicas] + [self.compute] * 4
+            + [self.rejoin, self.replicas] + [self.compute] * 4 + [self.restore] * 4
         )  # fmt: skip
         for _ in range(STEPS):
             action = self.random.choice(actions)
@@ -73,7 +86,8 @@ class StreamsLife:
         self.created += 1
         instance = f"i{self.created}" if self.random.random() < 0.3 else None
         process = f"p{self.random.randint(1, 3)}"
-        self.threads[f"m{self.created}"] = Thread(process, instance)
+        reports = self.random.random() < 0.9
+        self.threads[f"m{self.created}"] = Thread(process, instance, reports=reports)
 
     def beat(self) -> None:
         if self.threads:
@@ -93,8 +107,10 @@ class StreamsLife:
             thread.epoch,
             topology=self.topology if joins else None,
             owned=[set(tasks) for tasks in thread.open] if lists else None,
+            version=int(thread.reports),
             instance_id=thread.instance,
             process_id=thread.process if joins else None,
+            **self.report(thread, always=joins),
         )
         self.desk.create_missing() if self.random.random() < 0.7 else None
         if self.random.random() < 0.1 if loses is None else loses:
@@ -102,6 +118,32 @@ class StreamsLife:
             thread.lists = True
             return
         self.take(name, thread, answer)
+
+    def report(self, thread: Thread, *, always: bool) -> dict[str, Any]:
+        """Return the offsets in a heartbeat: as Java's client, only if they have changed."""
+        copies = thread.open[1] | thread.open[2]
+        found = (
+            {task: thread.state.setdefault(task, 0) for task in copies},
+            {task: self.ends.setdefault(task, 100) for task in copies},
+        )
+        due = always or (found != thread.reported and self.random.random() < 0.7)
+        if not thread.reports or not due:
+            return {}
+        thread.reported = found
+        lists = [[TaskOffset(*task, at) for task, at in each.items()] for each in found]
+        return {"task_offsets": lists[0], "task_end_offsets": lists[1]}
+
+    def restore(self) -> None:
+        """A thread reads records of changelogs, which become longer."""
+        for task in self.ends:
+            self.ends[task] += self.random.choice([0, 1, 20])
+        if self.threads:
+            self.restore_of(self.random.choice(list(self.threads.values())))
+
+    def restore_of(self, thread: Thread) -> None:
+        for task in thread.open[1] | thread.open[2]:
+            end = self.ends.setdefault(task, 100)
+            thread.state[task] = min(end, thread.state.get(task, 0) + self.random.randint(20, 60))
 
     def take(self, name: str, thread: Thread, answer: StreamsGroupHeartbeatResponse) -> None:
         code = answer.error_code
@@ -126,6 +168,9 @@ class StreamsLife:
                 self.moved += len(tasks ^ thread.open[at])
                 thread.open[at] = tasks
                 thread.lists = True
+        # What it runs it has, and what it closes is gone: stores are in memory.
+        copies = thread.open[1] | thread.open[2]
+        thread.state = {task: at for task, at in thread.state.items() if task in copies}
 
     def leave(self) -> None:
         if not self.threads:
@@ -153,7 +198,7 @@ class StreamsLife:
         answer = self.desk.beat(name, -2, instance_id=thread.instance)
         self.created += 1
         if not answer.error_code:
-            again = Thread(thread.process, thread.instance)
+            again = Thread(thread.process, thread.instance, reports=thread.reports)
             self.threads[f"m{self.created}"] = again
 
     def rejoin(self) -> None:
@@ -194,6 +239,7 @@ class StreamsLife:
 
     def replicas(self) -> None:
         self.desk.settings.group_streams_num_standby_replicas = self.random.randint(0, 2)
+        self.desk.settings.group_streams_num_warmup_replicas = self.random.choice([0, 1, 2, 2])
 
     def pass_time(self) -> None:
         self.desk.now_ms += self.random.choice([10, 500, 1_000, 3_000, 20_000, 46_000])
@@ -237,8 +283,50 @@ class StreamsLife:
             assert len(ids) == 1, f"{task} is twice in {process}: {ids}"
         assert group.owners == owners
         self.check_open(owners)
+        known, self.refined = self.refined, group.refined
+        # Not of a target that is stored in parts.
+        if (
+            self.refined is not None
+            and group.epoch == group.target_epoch == self.refined.epoch
+            and (known is None or known.epoch != self.refined.epoch)
+        ):
+            self.check_refined(self.refined)
         for target in group.target.values():
             assert not target.active & target.standby
+
+    def check_refined(self, refined: AssignmentRefined) -> None:
+        """Check an assignment that was refined a moment ago. One member has moved since."""
+        group, limit = self.desk.group, self.desk.settings.group_streams_num_warmup_replicas
+        tasks = {id_: group.target[id_] for id_ in group.members if id_ in group.target}
+        wanted = sorted(task for each in tasks.values() for task in each.active)
+        owner_of = {task: id_ for id_, each in tasks.items() for task in each.active}
+        tasks.update({id_: TargetTasks(*t) for id_, t in refined.tasks.items()})
+        assert sorted(task for each in tasks.values() for task in each.active) == wanted
+        assert sum(len(each.warmup) for each in tasks.values()) <= limit, "too many warm-up tasks"
+        self.warmed += sum(len(each.warmup) for each in tasks.values())
+        near: set[tuple[Task, str]] = set()
+        for id_, each in tasks.items():
+            for task in (*each.active, *each.standby, *each.warmup):
+                at = (task, group.members[id_].process_id)
+                assert at not in near, f"{task} is to be twice in a process"
+                near.add(at)
+        for member in group.members.values():
+            for task in member.assigned.active:
+                new = group.members.get(owner_of.get(task, member.id))
+                if new is None or task in tasks[member.id].active or not limit:
+                    continue
+                assert (
+                    new.process_id == member.process_id
+                    or new.id not in group.offsets
+                    or task[0] != self.topology.subtopologies[-1].subtopology_id
+                    or any(self.is_restored(id_, task) for id_ in group.members
+                           if group.members[id_].process_id == new.process_id)
+                ), f"{task} is taken from {member.id} too early"  # fmt: skip
+
+    def is_restored(self, name: str, task: Task) -> bool:
+        """Return whether a member has reported little lag of a task."""
+        offsets, ends = self.desk.group.offsets.get(name, ({}, {}))
+        return task in offsets and task in ends and ends[task] - offsets[task] <= LAG
 
     def check_open(self, owners: dict[Task, str]) -> None:
         """Check that no task is open in two members of the group."""
@@ -259,15 +347,25 @@ class StreamsLife:
         self.desk.topics.setdefault("t", 2)
         for internal in ("r", "c"):
             self.desk.topics.pop(internal, None)
-        for _ in range(40):
+        quiet, reload_at = 0, self.random.randint(2, 12)
+        for at in range(200):
+            records = len(self.desk.log)
             self.desk.now_ms += 3_000
             self.desk.fire_due()
             while self.desk.computing:
                 self.compute()
-            for name in list(self.threads):
+            # Records are written: a client repeats no report after a load if nothing changes.
+            self.ends = {task: end + 1 for task, end in self.ends.items()}
+            for index, name in enumerate(list(self.threads)):
+                if at == reload_at and index == 1:
+                    self.reload()
+                self.restore_of(self.threads[name])
                 self.beat_of(name, loses=False)
                 self.desk.create_missing()
                 self.check()
+            quiet = quiet + 1 if at > reload_at and records == len(self.desk.log) else 0
+            if quiet == 20:  # a session ends after 15
+                break
         if not self.threads:
             return
         group = self.desk.group
