@@ -22,7 +22,9 @@ from kafkawire.messages.describe_configs import DescribeConfigsRequest, Describe
 from tests.java.brokers import run_broker
 from tests.java.committed import topic_partitions
 from tests.java.conftest import STREAMS_SETTINGS, wait_for_coordinators
+from tests.java.streams_tasks import describe_members
 from tests.java.test_same_admin import ask_until_same
+from tests.java.tools import ToolServer
 from tests.java.twins import KEYS, Twins, create, find_differences, flatten, wait_for_leaders
 from tests.real.conftest import OTHER_BROKER
 
@@ -368,10 +370,7 @@ def test_static_members_match(group: Group) -> None:
 
 
 def test_standby_tasks_match(group: Group) -> None:
-    setting = alter.AlterableConfig("streams.num.standby.replicas", 0, "1")
-    resource = alter.AlterConfigsResource(GROUP, group.id, [setting])
-    request = alter.IncrementalAlterConfigsRequest([resource])
-    group.twins.ask("IncrementalAlterConfigs", request, 1)
+    set_config(group, "streams.num.standby.replicas", "1")
     group.create_topic(partitions=2)
     group.join("a")
     group.wait("a", lambda answer: not answer.status)
@@ -381,6 +380,80 @@ def test_standby_tasks_match(group: Group) -> None:
     group.beat("a")
     group.describe()
     group.compare_records()
+
+
+def set_config(group: Group, name: str, value: str) -> None:
+    resource = alter.AlterConfigsResource(GROUP, group.id, [alter.AlterableConfig(name, 0, value)])
+    request = alter.IncrementalAlterConfigsRequest([resource])
+    group.twins.ask("IncrementalAlterConfigs", request, 1)
+
+
+def test_groups_without_warm_up_tasks_match(group: Group) -> None:
+    set_config(group, "streams.num.warmup.replicas", "0")
+    set_config(group, "streams.acceptable.recovery.lag", "7")
+    set_config(group, "streams.task.offset.interval.ms", "16000")
+    group.create_topic(partitions=2)
+    group.join("a", task_offsets=[], task_end_offsets=[])
+    group.wait("a", lambda answer: not answer.status)
+    group.own("a", ("0", [0, 1]), ("1", [0, 1]))
+    twice = [describe.TaskOffset("1", 0, 1)] * 2
+    group.beat("a", task_offsets=twice)
+    group.beat("a", task_end_offsets=twice)
+    group.join("b", task_offsets=[], task_end_offsets=[])
+    group.beat("a")
+    group.own("a", ("0", [0]), ("1", [0]))
+    group.beat("b")
+    group.describe()
+    group.compare_records()
+
+
+def test_client_tags_match(group: Group) -> None:
+    set_config(group, "streams.rack.aware.assignment.tags", "zone, rack")
+    group.create_topic()
+    group.join("a", client_tags=[describe.KeyValue("rack", "r")])
+    group.wait("a", lambda answer: not group_is_waiting(answer))
+    for version in (1, 0):
+        group.beat("a", version)
+    group.beat("a", client_tags=[describe.KeyValue(key, "1") for key in ("rack", "zone")])
+    group.describe()
+    group.compare_records()
+
+
+def group_is_waiting(answer: Any) -> bool:
+    """Return whether a group has no tasks yet."""
+    missing_tags = 6
+    return any(status.status_code != missing_tags for status in answer.status)
+
+
+def test_kafka_assigns_no_warm_up_task(group: Group, newer_tools: ToolServer) -> None:
+    """A difference: Kafka 4.4 has the settings, but lets the task move (KAFKA-20665)."""
+    group.create_topic(partitions=2)
+    group.join("a")
+    group.wait("a", lambda answer: not answer.status)
+    group.own("a", ("0", [0, 1]), ("1", [0, 1]))
+    given = joining("b", topology(group.id))
+    request = beat.StreamsGroupHeartbeatRequest(
+        group.id, member_epoch=0, task_offsets=[], task_end_offsets=[], **given
+    )
+    key = KEYS["StreamsGroupHeartbeat"]
+    answers = [connection.request(key, request) for connection in group.twins.both]
+    group.epochs["b"] = [answer.member_epoch for answer in answers]
+    task = [describe.TaskIds("1", [1])]
+    assert [answer.warmup_tasks for answer in answers] == [[], task]
+    kept = []
+    for index, connection in enumerate(group.twins.both):
+        epoch = group.epochs["a"][index]
+        kept.append(
+            connection.request(key, beat.StreamsGroupHeartbeatRequest(group.id, "a", epoch))
+        )
+    assert [describe.TaskIds("1", [0, 1]) in answer.active_tasks for answer in kept] == [
+        False,
+        True,
+    ]
+    rows = describe_members(newer_tools, group.addresses[1], group.id)
+    (row,) = (row for row in rows if row.member == "b")
+    assert (row.tasks["WARMUP"], row.tasks.get("TARGET-WARMUP", set())) == ({("1", 1)}, set())
+    assert ("1", 1) in row.tasks["TARGET-ACTIVE"]
 
 
 def test_offsets_of_tasks_match(group: Group) -> None:
@@ -418,9 +491,30 @@ SETTINGS = [
     ("streams.assignment.interval.ms", "-1"),
     ("streams.assignor.name", "sticky"),
     ("streams.assignor.name", "other"),
+    ("streams.num.warmup.replicas", "0"),
+    ("streams.num.warmup.replicas", "20"),
+    ("streams.num.warmup.replicas", "21"),
+    ("streams.num.warmup.replicas", "-1"),
+    ("streams.acceptable.recovery.lag", "0"),
+    ("streams.acceptable.recovery.lag", "99999999999"),
+    ("streams.acceptable.recovery.lag", "-1"),
+    ("streams.task.offset.interval.ms", "15000"),
+    ("streams.task.offset.interval.ms", "14999"),
+    ("streams.task.offset.interval.ms", "99999999"),
+    ("streams.rack.aware.assignment.tags", "zone, rack"),
+    ("streams.rack.aware.assignment.tags", "zone,zone"),
+    ("streams.rack.aware.assignment.tags", "zone,,rack"),
+    ("streams.rack.aware.assignment.tags", ""),
     ("streams.no.such", "1"),
 ]
-"""Not here: settings of warm-up tasks and racks, which are not done."""
+
+
+INTERNAL = (
+    "streams.num.warmup.replicas",
+    "streams.acceptable.recovery.lag",
+    "streams.task.offset.interval.ms",
+)
+"""Kafka does not describe them."""
 
 
 @pytest.mark.parametrize(("name", "value"), SETTINGS)
@@ -430,6 +524,8 @@ def test_settings_match(group: Group, name: str, value: str) -> None:
         resource = alter.AlterConfigsResource(GROUP, group.id, [row])
         request = alter.IncrementalAlterConfigsRequest([resource])
         group.twins.ask("IncrementalAlterConfigs", request, 1)
+        if name in INTERNAL:
+            continue
         asked = DescribeConfigsRequest([DescribeConfigsResource(GROUP, group.id, [name])], True)
         ask_until_same(group.twins, asked)
 

@@ -17,6 +17,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from kafkawire.groups.model.records import StreamsGroupRecord, decode_record
+from kafkawire.groups.streams.member import read_tasks
+from kafkawire.messages.stored import StreamsGroupCurrentMemberAssignmentValue
 from tests.java.brokers import TRANSACTIONS, OwnBroker, create_topics, run_broker
 from tests.java.children import JavaChild
 from tests.java.committed import CommittedReader, partitions_of, read_all
@@ -232,6 +235,98 @@ def test_word_count_is_exact_with_workers(word_count: WordCount, tmp_path: Path)
             workers.wait_for_worker(node, workers.kill_worker(node))
 
         word_count.run(workers.bootstrap, lambda: kill(1), lambda: kill(2))
+
+
+@pytest.mark.skipif(bool(OTHER_BROKER), reason="Kafka 4.4 assigns no warm-up task")
+def test_tasks_move_once_they_are_restored(
+    newer_program: Program, newer_tools: ToolServer, tmp_path: Path, name: str
+) -> None:
+    """A second process restores each task with state before it runs it. Both are static members:
+    the second one is started again, and has the same tasks. Each word is counted once."""
+    lines, output = f"{name}-lines", f"{name}-counts"
+    settings = {
+        **STREAMS_SETTINGS,
+        "group.streams.min.task.offset.interval.ms": "500",
+        "group.streams.task.offset.interval.ms": "500",
+    }
+    instances = iter(("one", "two"))
+    with run_broker(tmp_path / "broker", more=settings) as broker:
+        create_topics(broker.bootstrap, {lines: 3, output: 2})
+
+        def start() -> JavaChild:
+            words = (
+                broker.bootstrap,
+                name,
+                "exactly_once_v2",
+                "1",
+                "words",
+                str(tmp_path / "state"),
+            )
+            return newer_program("StreamsMember", *words, lines, output, next(instances))
+
+        group = Group(newer_tools, broker.bootstrap, name, start)
+        group.add()
+        writer = Writer(broker.bootstrap, lines)
+        counts = CommittedReader(broker.bootstrap, output)
+        group.wait_until_shared(tasks(3, 4))
+        counts.more(600)
+        (first,) = group.members()
+        second = group.add()
+        group.wait_until_shared(tasks(3, 4))
+        check_restored(read_assignments(broker.bootstrap, name), but=first.member)
+        before = active_tasks(group)
+        second.stop()
+        assert active_tasks(group) == before
+        second.start()
+        second.wait_for_line("state RUNNING", count=2)
+        group.wait_until_shared(tasks(3, 4))
+        assert active_tasks(group) == before
+        counts.more(300)
+        expected = writer.finish()
+        counts.count(expected.total())
+        for process in group.processes:
+            process.stop()
+            assert "fatal" not in process.output, process.output[-4000:]
+        assert by_word(counts.to_end()) == sequences(expected)
+        assert by_word(read_all(broker.bootstrap, f"{name}-counts-changelog")) == sequences(
+            expected
+        )
+
+
+def active_tasks(group: Group) -> list[list[Task]]:
+    """Return the active tasks of each member. A static one that is started again has a new id."""
+    return sorted(sorted(member.tasks.get("ACTIVE", ())) for member in group.members())
+
+
+def read_assignments(
+    bootstrap: str, group: str
+) -> list[tuple[str, StreamsGroupCurrentMemberAssignmentValue]]:
+    """Return the tasks that members had, with their ids, in the order of the records."""
+    found = []
+    for message in read_all(bootstrap, "__consumer_offsets"):
+        record = decode_record(message.key(), message.value())
+        if not isinstance(record, StreamsGroupRecord) or record.group_id != group:
+            continue
+        if isinstance(record.value, StreamsGroupCurrentMemberAssignmentValue):
+            found.append((record.name, record.value))
+    return found
+
+
+def check_restored(
+    assignments: list[tuple[str, StreamsGroupCurrentMemberAssignmentValue]], but: str
+) -> None:
+    """Check that members, `but` one, had each task with state as a warm-up task before they ran
+    it, and at most two at once."""
+    restored: set[tuple[str, Task]] = set()
+    moved = 0
+    for member, value in assignments:
+        warm = read_tasks(value.warmup_tasks)
+        assert len(warm) <= 2
+        restored |= {(member, task) for task in warm}
+        for task in read_tasks(value.active_tasks) & STATEFUL if member != but else ():
+            assert (member, task) in restored, f"{task} moved to {member} before it was restored"
+            moved += 1
+    assert moved, assignments
 
 
 class PairWriter(threading.Thread):
