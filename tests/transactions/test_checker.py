@@ -112,6 +112,7 @@ BREAKS: list[tuple[str, Change]] = [
     ("zombie", _zombie),
     ("hanging", lambda h: h.hanging.append("p is PrepareCommit")),
     ("hanging", lambda h: h.final.update({A: Final(0, 2, 4, [(0, "one/0")], [])})),
+    ("damaged", lambda h: h.final[A].damaged.append(2)),
 ]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ It returns every violation with its kind. Kinds:
 | not processed | an input below the committed offset was used by no committed transaction |
 | zombie | an instance wrote or committed after its successor had started, or equals it |
 | hanging | something is still open when all clients are gone and the broker has had its time |
+| damaged | what is stored at an offset cannot be read |
 
 Not demanded, because transactions give no isolation of writes: that records of two transactions do
 not interleave, and that a commit becomes visible in all partitions at once.
@@ -66,6 +67,7 @@ def check(history: History) -> list[Finding]:
     view = _View(history)
     found: list[Finding] = []
     for part in (
+        _everything_is_readable,
         _offsets_agree,
         _stored_once,
         _visible_only_if_committed,
@@ -130,6 +132,13 @@ def _reads(history: History) -> Iterator[tuple[str, Partition, list[Row]]]:
     for partition, final in history.final.items():
         yield "the last committed read", partition, final.committed
         yield "the last uncommitted read", partition, final.written
+
+
+def _everything_is_readable(view: _View) -> Iterator[Finding]:
+    for partition, final in view.history.final.items():
+        if final.damaged:
+            text = f"{partition}: offsets {final.damaged[0]} to {final.damaged[-1]}"
+            yield Finding("damaged", text)
 
 
 def _offsets_agree(view: _View) -> Iterator[Finding]:

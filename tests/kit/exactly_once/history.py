@@ -99,13 +99,14 @@ class OffsetRead:
 @dataclass(slots=True)
 class Final:
     """One partition at the end, when everything has settled. `committed`: as read_committed;
-    `written`: as read_uncommitted."""
+    `written`: as read_uncommitted; `damaged`: the offsets at which nothing can be read."""
 
     start: int
     stable: int
     high: int
     committed: list[Row]
     written: list[Row]
+    damaged: list[int] = field(default_factory=list)
 
 
 class History:

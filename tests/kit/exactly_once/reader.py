@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -16,7 +16,7 @@ from tests.kit.exactly_once.history import Final, History, Key, Partition
 from tests.kit.exactly_once.producer import RETRY, Lost, Net, Stuck, code, repeated
 
 COMMITTED, UNCOMMITTED = 1, 0
-OUT_OF_RANGE, UNKNOWN_TOPIC, UNSTABLE = 1, 3, 88
+OUT_OF_RANGE, CORRUPT_MESSAGE, UNKNOWN_TOPIC, UNSTABLE = 1, 2, 3, 88
 AT_REST = {"Empty", "CompleteCommit", "CompleteAbort"}
 SETTLE_S = 120.0
 PAUSE_S = 0.5
@@ -38,11 +38,14 @@ class Gone(Exception):
     """The topic does not exist (any more)."""
 
 
+class Unreadable(AssertionError):
+    """The records at an offset are damaged."""
+
+
 async def fetch(
     net: Net, partition: Partition, offset: int, isolation: int, max_bytes: int = 1 << 20
 ) -> Page | None:
-    """One fetch; None if the offset is out of range. Raises Lost and Gone; waits out other
-    errors."""
+    """One fetch; None if the offset is out of range. Raises Lost, Gone and Unreadable."""
     topic, index = partition
     row = FetchPartition(index, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = FetchRequest(
@@ -56,6 +59,8 @@ async def fetch(
         raise Gone(topic)
     if found.error_code in RETRY:
         raise Lost(f"Fetch: {found.error_code}")
+    if found.error_code == CORRUPT_MESSAGE:
+        raise Unreadable(f"{partition} at offset {offset}")
     assert not found.error_code, f"Fetch of {partition} from {offset}: {found.error_code}"
     batches = list(read(bytes(found.records or b"")))
     if isolation == COMMITTED:
@@ -88,13 +93,18 @@ async def poll(
 
 
 async def read_all(net: Net, partition: Partition, isolation: int) -> Final:
-    """Everything in a partition, from its start. Raises Gone and Stuck."""
+    """Everything in a partition that can be read, from its start. Raises Gone and Stuck."""
     offset, began = 0, net.now()
     rows: list[Row] = []
+    damaged: list[int] = []
     start = -1
     while True:
         try:
             page = await fetch(net, partition, offset, isolation)
+        except Unreadable:
+            damaged.append(offset)
+            offset += 1
+            continue
         except Lost:
             page = None
             await net.sleep(PAUSE_S)
@@ -110,7 +120,8 @@ async def read_all(net: Net, partition: Partition, isolation: int) -> Final:
         end = page.stable if isolation == COMMITTED else page.high
         offset = page.end
         if offset >= end:
-            return Final(start, page.stable, page.high, rows if isolation else [], rows)
+            read_committed = rows if isolation else []
+            return Final(start, page.stable, page.high, read_committed, rows, damaged)
         if page.end == page.start:
             await net.sleep(PAUSE_S)
 
@@ -188,7 +199,7 @@ async def _settled(net: Net, partition: Partition) -> Final:
             break
         await net.sleep(PAUSE_S)
     everything = await read_all(net, partition, UNCOMMITTED)
-    return Final(final.start, final.stable, final.high, final.committed, everything.written)
+    return replace(final, written=everything.written, damaged=everything.damaged)
 
 
 async def _open_states(net: Net) -> list[str]:

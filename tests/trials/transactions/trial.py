@@ -26,6 +26,7 @@ from tests.kit.exactly_once.checker import check
 from tests.kit.exactly_once.history import History, Outcome, replay
 from tests.kit.exactly_once.producer import Lost
 from tests.kit.exactly_once.reader import finish
+from tests.kit.waiting import until
 from tests.trials.context import Context, Trial
 from tests.trials.kill.trial import SETTINGS, TIER_SETTINGS
 from tests.trials.link import Unanswered
@@ -75,12 +76,14 @@ class Round:
             await self._prepare()
             for name in CLIENTS:
                 self._begin(name)
+            # A life is counted in seconds, and on a busy machine clients need more to start.
+            await until(self._clients_work, "histories of all clients, and a commit")
             for _ in range(SHORT_LIVES if self.context.short else LIVES):
                 await self._life()
                 if self.context.left_s < MIN_ROUND_S and not self.context.short:
                     break
-            if await self._clients_end():
-                await self._judge()
+            await self._end_clients()
+            await self._judge()
         finally:
             for client in self.clients.values():
                 client.kill()
@@ -123,6 +126,15 @@ class Round:
         )  # fmt: skip
         log.close()
 
+    def _clients_work(self) -> bool:
+        """Return whether each client has reported something, and one of them a commit."""
+        texts = [path.read_text() for path in self.context.folder.glob("*.history")]
+        return (
+            len(texts) == len(CLIENTS)
+            and all(texts)
+            and any(f'"{Outcome.COMMITTED.value}"' in text for text in texts)
+        )
+
     async def _life(self) -> None:
         """Let everything work, kill clients meanwhile, and the broker in the end."""
         left = self.rng.choice((1.0, 2.5, 5.0)) * (0.5 + self.rng.random())
@@ -150,17 +162,19 @@ class Round:
             text = (self.context.folder / f"{name}.log").read_text()[-1500:]
             self.context.broken(f"client {name} ended: {text}")
 
-    async def _clients_end(self) -> bool:
+    async def _end_clients(self) -> None:
+        """Ask all clients to end. One that does not is killed: what it reported is judged."""
         (self.context.folder / "over").touch()
         for name, client in self.clients.items():
             try:
                 await asyncio.to_thread(client.wait, ENDS_WITHIN_S)
             except subprocess.TimeoutExpired:
                 self.context.broken(f"client {name} does not end: its request is never answered")
-                return False
+                client.kill()
+                client.wait()
+                continue
             if client.returncode:
                 self._check_alive(name)
-        return True
 
     async def _judge(self) -> None:
         history = self.history
