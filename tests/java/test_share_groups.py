@@ -1,21 +1,25 @@
-"""Share groups with Java's KafkaShareConsumer and kafka-share-groups (KIP-932)."""
+"""Share groups with Java's KafkaShareConsumer and kafka-share-groups (KIP-932), and dead letters
+(KIP-1191)."""
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import Consumer
+import pytest
+from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.codec.java_hash import group_partition_of, partition_of
-from tests.java.committed import topic_partitions
-from tests.java.conftest import Tool
+from tests.java.committed import CommittedReader, topic_partitions
+from tests.java.conftest import Program, Tool
 from tests.java.internal_topics import FORMATTERS, parse
 from tests.java.test_tools import fill
 from tests.real.conftest import MakeTopic
+from tests.real.members import wait_for
 
 Hash = Callable[[str, int], int]
 STATES = (
@@ -101,6 +105,92 @@ def test_records_are_in_kafkas_format(
         [named, [], []],
         [[], named, []],
     ]
+
+
+REASONS = {
+    "reject": "Offset rejected by client.",
+    "release": "Offset delivery count exceeded the threshold.",
+}
+"""The reasons in dead letters."""
+
+
+@pytest.mark.parametrize("copied", [True, False], ids=["with the record", "without"])
+def test_dead_letters(
+    newer_program: Program,
+    tool: Tool,
+    make_topic: MakeTopic,
+    bootstrap: str,
+    name: str,
+    copied: bool,
+) -> None:
+    """Of records that are rejected, and of those that are released until they were delivered too
+    often: one for each, which names its record, in the partition with the number of its record's
+    modulo the partitions of the dead-letter topic."""
+    topic, dead = make_topic(3), f"dlq.{name}"
+    config = {"errors.deadletterqueue.group.enable": "true"}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(dead, 2, 1, config=config)])[dead].result(60)
+    configs = {
+        "share.auto.offset.reset": "earliest",
+        "share.delivery.count.limit": "3",
+        "errors.deadletterqueue.topic.name": dead,
+        "errors.deadletterqueue.copy.record.enable": str(copied).lower(),
+    }
+    place = ("--entity-type", "groups", "--entity-name", name)
+    added = ",".join(f"{key}={value}" for key, value in configs.items())
+    tool("ConfigCommand", "--alter", *place, "--add-config", added)
+    kinds = ("accept", "reject", "release")
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(90):
+        value = f"{kinds[number // 3 % 3]}-{number}"
+        producer.produce(topic, value, f"key-{number}", number % 3)
+    assert producer.flush(60) == 0
+    member = newer_program("ShareMember", bootstrap, name, topic)
+    member.start()
+
+    def lags() -> set[str]:
+        described = rows(tool("ShareGroupCommand", "--describe", "--group", name))
+        return {row["LAG"] for row in described}
+
+    member.wait_for_line("settled", 30 + 30 + 3 * 30)
+    wait_for(lambda: lags() == {"0"}, what=lambda: f"{lags()}: {member.output[-3000:]}")
+    member.kill()
+    assert "failed" not in member.output
+    lines = [line.split()[1:] for line in member.output.splitlines() if line.startswith("settled")]
+    deliveries = Counter((partition, offset) for partition, offset, *_ in lines)
+    values = {(partition, offset): value for partition, offset, value, _ in lines}
+    assert len(values) == 90
+    expected = {}
+    for at, value in values.items():
+        kind, _, sent = value.partition("-")
+        assert deliveries[at] == (3 if kind == "release" else 1)
+        if kind == "accept":
+            continue
+        headers = {
+            "__dlq.errors.topic": topic,
+            "__dlq.errors.partition": at[0],
+            "__dlq.errors.offset": at[1],
+            "__dlq.errors.group": name,
+            "__dlq.errors.delivery.count": str(deliveries[at]),
+            "__dlq.errors.message": REASONS[kind],
+        }
+        content = (f"key-{sent}".encode(), value.encode()) if copied else (None, None)
+        expected[at] = (int(at[0]) % 2, *content, headers)
+    letters = CommittedReader(bootstrap, dead).to_end()
+    assert len(letters) == len(expected)
+    found = {}
+    for letter in letters:
+        headers = headers_of(letter)
+        at = headers["__dlq.errors.partition"], headers["__dlq.errors.offset"]
+        found[at] = (letter.partition(), letter.key(), letter.value(), headers)
+    assert found == expected
+
+
+def headers_of(letter: Message) -> dict[str, str]:
+    """Return the headers of a dead letter, each of which is there once."""
+    headers = letter.headers() or []
+    assert len({key for key, _ in headers}) == len(headers)
+    return {key: (value or b"").decode() for key, value in headers}
 
 
 def read(tool: Tool, bootstrap: str, kind: tuple[str, str, Hash], key: str) -> list[dict[str, Any]]:
