@@ -242,6 +242,15 @@ class SharePartition:
         self, ask: Acquire, now_ms: int, settings: ShareGroupSettings
     ) -> ShareDecision:
         """Acquire records that were read, and archive what the read shows to be no record."""
+        made = self._decide_acquire(ask, now_ms, settings)
+        # Otherwise the next write is that of what is acquired here, and stores this, too. In Kafka
+        # members acknowledge it as gaps.
+        made.saves = bool(made.changes) and not made.acquired
+        return made
+
+    def _decide_acquire(
+        self, ask: Acquire, now_ms: int, settings: ShareGroupSettings
+    ) -> ShareDecision:
         made = ShareDecision()
         if not ask.batches or ask.max_records <= 0:
             return made

@@ -77,6 +77,25 @@ async def test_readers_of_committed_records_get_no_others(
         assert state.start_offset == 7, "what was aborted, and the markers, are done"
 
 
+async def test_a_marker_that_comes_alone_is_stored_as_done(
+    server: Server, client: Client, persister: MemoryPersister
+) -> None:
+    """Otherwise the group has a lag of one until more records come."""
+    topic = await make(client, "t")
+    initialize(persister, topic)
+    partition = await server.broker.table.load_partition("t", 0)
+    producer, member = Producer(1), Member(client, topic)
+    producer.send(partition, b"a")
+    await server.broker.log.commit_log.wait_until_committed()
+    assert await member.acquire() == [(0, 0, 1)]
+    assert await member.settle(0, 0, ACCEPT) == (0, 0)
+    producer.end(partition, commit=True)
+    await server.broker.log.commit_log.wait_until_committed()
+    assert row_of(await member.fetch()) is None
+    (key,) = persister.states
+    await until(lambda: persister.states[key].start_offset == 2, "the offset after the marker")
+
+
 async def test_a_released_record_comes_back_after_its_delay(
     server: Server, client: Client, persister: MemoryPersister
 ) -> None:
