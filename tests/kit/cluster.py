@@ -21,7 +21,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.metadata.catalog import TOPIC_RESOURCE
 from kafkawire.testing.process import BrokerProcess
@@ -203,6 +205,20 @@ class Cluster:
             return {each.partition_index: each.leader_id for each in rows}
 
         return asyncio.run(ask())
+
+    def coordinator(self, node: int, key: str, kind: int = 0) -> int:
+        """The coordinator of a group, or with another key type of FindCoordinator of a transaction
+        (1) or a share partition (2), as this broker answers; 0: none yet."""
+
+        async def ask() -> Any:
+            client = await Client.connect(self.brokers[node].port)
+            answer = await client.call(FindCoordinatorRequest("", kind, [key]), 6)
+            await client.close()
+            return answer.coordinators[0]
+
+        found = asyncio.run(ask())
+        assert found.error_code in (0, ErrorCode.COORDINATOR_NOT_AVAILABLE), found
+        return 0 if found.error_code else int(found.node_id)
 
     def setting(self, node: int, topic: str, name: str) -> str:
         """A topic's setting as this broker knows it; librdkafka would ask the controller."""
