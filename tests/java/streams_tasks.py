@@ -87,12 +87,13 @@ def standby_tasks(members: list[MemberRow]) -> set[Task]:
 
 
 def set_topic_configs(bootstrap: str, topic: str) -> dict[str, str]:
-    """Return the settings that a topic has of its own."""
+    """Return the settings that a topic has of its own, without those that the cluster gives each
+    topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (answer,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
     of_topic = 1
     return {
         entry.name: entry.value
         for entry in answer.result(60).values()
-        if entry.source == of_topic and entry.name != "min.insync.replicas"
+        if entry.source == of_topic and entry.name not in ("min.insync.replicas", "durability")
     }

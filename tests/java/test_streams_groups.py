@@ -169,12 +169,14 @@ def set_group_config(tools: ToolServer, bootstrap: str, group: str, config: str)
 
 @dataclass
 class WordCount:
-    """An application that counts words with exactly_once_v2 and standby tasks."""
+    """An application that counts words with exactly_once_v2 and standby tasks. After a process is
+    killed, others wait for `transaction_timeout_ms`."""
 
     name: str
     program: Program
     tools: ToolServer
     state: Path
+    transaction_timeout_ms: int = 10_000  # as in Kafka Streams
 
     def run(self, bootstrap: str, *faults: Callable[[], None]) -> None:
         """Kill a process, and add two with the faults in between. Each word is counted once in the
@@ -182,7 +184,10 @@ class WordCount:
         name, lines, output = self.name, f"{self.name}-lines", f"{self.name}-counts"
         create_topics(bootstrap, {lines: 3, output: 2})
         set_group_config(self.tools, bootstrap, name, "streams.num.standby.replicas=1")
-        words = (bootstrap, name, "exactly_once_v2", "1", "words", str(self.state), lines, output)
+        words = (
+            bootstrap, name, "exactly_once_v2", "1", "words", str(self.state), lines, output,
+            str(self.transaction_timeout_ms),
+        )  # fmt: skip
         group = Group(self.tools, bootstrap, name, lambda: self.program("StreamsMember", *words))
         first, _ = group.add(), group.add()
         writer = Writer(bootstrap, lines)
@@ -262,7 +267,7 @@ def test_tasks_move_once_they_are_restored(
                 "words",
                 str(tmp_path / "state"),
             )
-            return newer_program("StreamsMember", *words, lines, output, next(instances))
+            return newer_program("StreamsMember", *words, lines, output, "10000", next(instances))
 
         group = Group(newer_tools, broker.bootstrap, name, start)
         group.add()

@@ -22,9 +22,10 @@ import org.apache.kafka.streams.state.Stores;
  * One process of a streams group (KIP-1071), with stores in memory that have changelogs.
  *
  * <p>Arguments: bootstrap servers, group id, processing guarantee, number of threads, "words" or
- * "join", folder for the state, and topics; after those of "words" an id of a static member. "words" counts the words of a topic, without a cache: each word makes one
- * record of the output. "join" joins two topics within an hour; values of the first begin with its
- * key of the join and a comma.
+ * "join", folder for the state, and topics; for "words" also the transaction timeout in milliseconds
+ * and, of a static member, its instance id. "words" counts the words of a topic, without a cache:
+ * each word makes one record of the output. "join" joins two topics within an hour; values of the
+ * first begin with its key of the join and a comma.
  */
 public final class StreamsMember {
   private static final Serde<String> TEXT = Serdes.String();
@@ -48,11 +49,12 @@ public final class StreamsMember {
             StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class,
             StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class,
             StreamsConfig.REPARTITION_PURGE_INTERVAL_MS_CONFIG, 3_600_000));
-    if (arguments.length > 8 && arguments[4].equals("words")) {
-      settings.put(ConsumerConfig.GROUP_INSTANCE_ID_CONFIG, arguments[8]);
+    if (arguments.length > 9) {
+      settings.put(ConsumerConfig.GROUP_INSTANCE_ID_CONFIG, arguments[9]);
     }
     StreamsBuilder builder = new StreamsBuilder();
     if (arguments[4].equals("words")) {
+      settings.put(StreamsConfig.producerPrefix("transaction.timeout.ms"), arguments[8]);
       countWords(builder, arguments[6], arguments[7]);
     } else {
       join(builder, arguments[6], arguments[7], arguments[8]);
