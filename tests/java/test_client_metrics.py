@@ -6,9 +6,7 @@ Covers: kafkawire.telemetry.service, kafkawire.handlers.push_telemetry.
 
 from __future__ import annotations
 
-import re
 import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,11 +19,10 @@ from kafkawire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kafkawire.messages.list_config_resources import ListConfigResourcesRequest
-from kafkawire.testing.process import BrokerProcess
 from tests.java.test_same_admin import ask_until_same
 from tests.java.tools import Done, ToolServer
 from tests.java.twins import Twins
-from tests.kit.ports import free_ports
+from tests.kit.client_metrics import broker_with_page, pushed_latencies
 from tests.kit.waiting import wait_until
 
 TOOLS = "org.apache.kafka.tools."
@@ -35,20 +32,8 @@ CLIENT_METRICS = 16
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[tuple[str, str]]:
     """A broker: its address, and that of its metrics page."""
-    (port,) = free_ports(1)
-    page = f"127.0.0.1:{port}"
-    with BrokerProcess(tmp_path / "data", settings={"metrics.listener": page}) as process:
-        yield process.bootstrap, f"http://{page}/metrics"
-
-
-def latencies(url: str, client_id: str) -> dict[tuple[str, str], float]:
-    with urllib.request.urlopen(url) as answer:
-        text = answer.read().decode()
-    row = (
-        rf'^kafkawire_client_latency_seconds{{client="producer",client_id="{client_id}",'
-        r'kind="(\w+)",stat="(\w+)"} (\S+)$'
-    )
-    return {(kind, stat): float(value) for kind, stat, value in re.findall(row, text, re.M)}
+    with broker_with_page(tmp_path / "data", {}) as addresses:
+        yield addresses
 
 
 def test_java_producer_pushes_what_a_subscription_asks_for(
@@ -82,15 +67,18 @@ def test_java_producer_pushes_what_a_subscription_asks_for(
     producer.start()
     try:
         pushed = ("request", "max")
-        wait_until(lambda: ended or pushed in latencies(url, "pushing-1"), "latencies of a push")
+        wait_until(
+            lambda: ended or pushed in pushed_latencies(url).get("pushing-1", {}),
+            "latencies of a push",
+        )
         assert not ended, ended[0].stdout + ended[0].stderr
-        found = latencies(url, "pushing-1")
+        found = pushed_latencies(url)["pushing-1"]
         assert {kind for kind, _ in found} >= {"request", "queue"}
         assert all(0 <= seconds < 60 for seconds in found.values())
     finally:
         producer.join()
     assert ended[0].code == 0, ended[0].stdout + ended[0].stderr
-    wait_until(lambda: not latencies(url, "pushing-1"), "its connection is closed")
+    wait_until(lambda: not pushed_latencies(url), "its connection is closed")
     metrics("--delete", "--name", "m")
     assert metrics("--list").split() == []
 

@@ -7,6 +7,7 @@ against that broker instead: run on Apache Kafka they show that they state Kafka
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
@@ -18,7 +19,13 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kafkawire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kafkawire.testing.process import BrokerProcess
+from tests.kit.client import Client
 from tests.real.members import wait_for
 
 HERE = Path(__file__).parent
@@ -109,6 +116,21 @@ def make_topic(admin: AdminClient, name: str) -> MakeTopic:
         return topic
 
     return make
+
+
+def alter_settings(bootstrap: str, kind: int, name: str, **settings: str) -> None:
+    """Set settings of a resource, by name with underscores for dots. `kind`: one that
+    librdkafka's admin client may not know."""
+
+    async def alter() -> None:
+        client = await Client.connect(int(bootstrap.rpartition(":")[2]))
+        rows = [AlterableConfig(key.replace("_", "."), 0, value) for key, value in settings.items()]
+        resource = AlterConfigsResource(kind, name, rows)
+        answer = await client.call(IncrementalAlterConfigsRequest([resource]), 1)
+        assert answer.responses[0].error_code == 0, answer
+        await client.close()
+
+    asyncio.run(alter())
 
 
 def is_seen(admin: AdminClient, topic: str, partitions: int) -> bool:

@@ -14,34 +14,18 @@ from typing import Any
 import pytest
 from confluent_kafka import AcknowledgeType, Consumer, Producer, ShareConsumer
 
-from kafkawire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.client import Client
+from tests.kit.configs import GROUP
 from tests.kit.produce_fetch import make
-from tests.real.conftest import OTHER_BROKER, SETTINGS, MakeTopic
+from tests.real.conftest import OTHER_BROKER, SETTINGS, MakeTopic, alter_settings
 
-GROUP_RESOURCE, SET = 32, 0
 QUICK = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 200}
 
 
 def set_group(bootstrap: str, group: str, **settings: str) -> None:
     """Set settings of a group, by name with underscores for dots."""
-
-    async def alter() -> None:
-        client = await Client.connect(int(bootstrap.rpartition(":")[2]))
-        configs = [
-            AlterableConfig(name.replace("_", "."), SET, value) for name, value in settings.items()
-        ]
-        resource = AlterConfigsResource(GROUP_RESOURCE, group, configs)
-        answer = await client.call(IncrementalAlterConfigsRequest([resource]), 1)
-        assert answer.responses[0].error_code == 0, answer
-        await client.close()
-
-    asyncio.run(alter())
+    alter_settings(bootstrap, GROUP, group, **settings)
 
 
 def create_topic(bootstrap: str, topic: str, **configs: str) -> None:
