@@ -1,6 +1,6 @@
 """A share group while the machine of its coordinators is killed, taken over, and comes back.
 
-Covers: kafkawire.broker.share_states, kafkawire.share.leader.
+Covers: kafkawire.broker.other_brokers, kafkawire.share.leader.
 """
 
 from __future__ import annotations
