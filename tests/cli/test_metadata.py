@@ -40,22 +40,7 @@ async def test_revision_and_its_meaning_are_printed(
     assert shown.exit_code == code
     facts = json.loads(shown.stdout)
     assert (facts["revision"], facts["known"], facts["state"]) == (revision, REVISION, state)
-    assert f"revision {revision} ({state}" in run(app, ["metadata", "version", *words]).stdout
     assert file.read_bytes() == before
-
-
-def test_database_that_is_not_metadata_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "text").mkdir()
-    (tmp_path / "text" / "metadata.db").write_text("x" * 5000)
-    (tmp_path / "other").mkdir()
-    with closing(sqlite3.connect(tmp_path / "other" / "metadata.db")) as connection, connection:
-        connection.execute("CREATE TABLE t (x)")
-    for folder, words in (("text", "not a database"), ("other", "not a metadata database"),
-                          ("none", "it must be a data folder")):  # fmt: skip
-        shown = run(app, ["metadata", "version", "--data", str(tmp_path / folder)])
-        assert (shown.exit_code, shown.stderr.count("\n")) == (2 if folder == "none" else 1, 1)
-        assert words in shown.stderr
-    assert run(app, ["metadata", "version", "--metadata", "mysql://h/d"]).exit_code == 2
 
 
 @pytest.mark.real

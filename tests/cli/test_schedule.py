@@ -58,10 +58,6 @@ def test_waiting_records_are_shown_and_cancelled(broker: BrokerProcess) -> None:
     wait_until(lambda: waiting() == 3, "three records")
     hours = shown(broker, "show", "later")["hours"]
     assert sum(hour["records"] for hour in hours) == 3
-    listed = Typed(broker.bootstrap, "schedule", "list")
-    assert listed.code == 0
-    assert "later" in listed.out
-    assert Typed(broker.bootstrap, "schedule", "why", "later").code == 0
     shown(broker, "cancel", "later", "--key", "k1")
     wait_until(lambda: waiting() == 2, "the cancellation by key")
     assert Typed(broker.bootstrap, "schedule", "cancel", "later", "--record", "0:0").code == 0
@@ -85,22 +81,3 @@ def test_held_records_have_a_reason(broker: BrokerProcess) -> None:
     text = Typed(broker.bootstrap, "schedule", "why", "mixed", "--json").out
     check_document(text)
     assert "the target topic gone does not exist" in text
-    wrong = Typed(broker.bootstrap, "schedule", "cancel", "mixed", "--key", "k")
-    assert (wrong.code, "is not compacted" in wrong.err) == (1, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (("show", "nothing"), 1, "the topic nothing does not exist"),
-        (("show", "plain"), 1, "the topic plain is no schedule topic"),
-        (("cancel", "plain"), 2, "one of --key and --record"),
-        (("cancel", "plain", "--key", "a", "--record", "0:1"), 2, "one of --key and --record"),
-        (("cancel", "plain", "--record", "x"), 2, "PARTITION:OFFSET"),
-    ],
-)
-def test_wrong_use(broker: BrokerProcess, words: tuple[str, ...], code: int, said: str) -> None:
-    if "plain" in words:
-        Typed(broker.bootstrap, "topics", "create", "plain")
-    found = Typed(broker.bootstrap, "schedule", *words)
-    assert (found.code, said in found.err) == (code, True), found.err
