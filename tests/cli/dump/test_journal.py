@@ -121,19 +121,6 @@ def test_frame_of_older_run_is_not_shown() -> None:
     assert last.position == journal.at[2]
 
 
-def test_dump_journal_as_text(written: Written, tmp_path: Path) -> None:
-    file = tmp_path / "7.journal"
-    file.write_bytes(written.data + bytes(64))
-    result = CliRunner().invoke(app, ["dump", str(file)])
-    assert result.exit_code == 0
-    assert "journal 7, created by run 1.0" in result.stdout
-    assert "batch         t-1  run 1.0 committed 7:" in result.stdout
-    assert "offsets 10-11, epoch -1, 2 records, none, newest 1970-01-02T00:00:00.000+00:00" in (
-        result.stdout
-    )
-    assert result.stdout.rstrip().endswith("64 bytes: no valid frame up to the end of the file")
-
-
 def test_dump_journal_as_json(written: Written, tmp_path: Path) -> None:
     file = tmp_path / "7.journal"
     file.write_bytes(written.data)
@@ -217,37 +204,3 @@ def test_share_states_are_decoded(tmp_path: Path) -> None:
     assert shown[2] == {"offset": 2, **named, "kind": "deleted"}
     assert shown[3]["value"] == "of a later version"
     assert "damaged" in shown[4]
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (None, "No such file"),
-        (b"", "not a journal"),
-        (b"x" * 64, "not a journal"),
-        (b"KWJOURN\0\0\0\0\x09" + bytes(60), "format version 9"),
-    ],
-)
-def test_file_that_is_not_a_journal_is_refused(
-    tmp_path: Path, content: bytes | None, sentence: str
-) -> None:
-    file = tmp_path / "x"
-    if content is not None:
-        file.write_bytes(content)
-    result = CliRunner().invoke(app, ["dump", str(file)])
-    assert result.exit_code == (2 if content is None else 1)
-    assert result.stderr.count("\n") == 1
-    assert sentence in result.stderr
-    assert str(file) in result.stderr
-
-
-def test_dump_records_of_journal(written: Written, tmp_path: Path) -> None:
-    path = tmp_path / "a.journal"
-    path.write_bytes(written.data)
-    text = CliRunner().invoke(app, ["dump", str(path), "--records"]).output
-    assert "offset=10 timestamp=86400000 key=k value=v" in text
-    assert "offset=13" in text
-    lines = CliRunner().invoke(app, ["dump", str(path), "--records", "--json"]).output.splitlines()
-    values = [json.loads(line).get("value") for line in lines]
-    assert [value for value in values if value] == ["v", "w", "v", "w"]
-    assert "value=v" not in CliRunner().invoke(app, ["dump", str(path)]).output

@@ -102,31 +102,6 @@ def test_filters_must_all_match(kafka: FakeKafka) -> None:
     assert values(kafka, "--key", "k", "--grep", "b", "--max", "1") == ["b1"]
 
 
-def test_format_of_kcat(kafka: FakeKafka) -> None:
-    words = ("--format", r"%t:%p@%o %T %k/%K %s/%S %h 100%%\n", "--key", "k", "--grep", "late")
-    shown = Typed(kafka.address, "consume", "t", *words)
-    assert shown.out == f"t:0@4 {T0 + 3000} k/1 a3, late/8 color=blue 100%\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--grep", "("), "--grep=(: it must be a regular expression"),
-        (("--header", "=x"), "--header==x: it must be NAME or NAME=VALUE"),
-        (("--format", "%q"), "%q is unknown"),
-        (("--format", "%"), "% is unknown"),
-        (("--format", "%s", "--json"), "used without --json"),
-        (("--until", "then"), "--until=then: it must be a time"),
-        (("--until", "now", "-f"), "used without --follow"),
-        (("--tail", "-1"), "--tail"),
-    ],
-)
-def test_wrong_options(kafka: FakeKafka, words: tuple[str, ...], said: str) -> None:
-    refused = Typed(kafka.address, "consume", "t", *words)
-    assert (refused.code, refused.out) == (2, "")
-    assert said in refused.err
-
-
 def test_memory_is_shared_between_partitions(kafka: FakeKafka) -> None:
     asked: list[int] = []
 

