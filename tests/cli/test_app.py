@@ -1,14 +1,10 @@
-"""The command line without a broker: version, help, wrong arguments, servers that are not Kafka.
-
-In-process and fast; tests/cli/test_admin.py runs commands against a broker,
-tests/cli/test_sources.py covers the sources of settings.
+"""The command line without a broker: help, targets of a reset, servers that are not Kafka.
 
 Covers: kafkawire.cli.shared.output, kafkawire.cli.shared.parameters, kafkawire.cli.command.
 """
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -24,12 +20,6 @@ from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 from tests.kit.tls import certificates
 from tests.kit.waiting import wait_until
-
-
-def test_version_option() -> None:
-    assert run(app, ["version"]).stdout.startswith("kafkawire ")
-    facts = json.loads(run(app, ["version", "--json"]).stdout)
-    assert set(facts) == {"kafkawire", "python", "compiled"}
 
 
 @pytest.mark.parametrize("command", [[], ["serve"], ["topics", "create"], ["groups"], ["dump"]])
@@ -54,12 +44,6 @@ def test_reset_requires_exactly_one_target() -> None:
         ResetTarget(to_datetime="yesterday").check()
     assert ResetTarget(to_datetime="1970-01-01T00:00:01").timestamp_ms() == 1000
     assert ResetTarget(to_datetime="1970-01-01T01:00:01+01:00").timestamp_ms() == 1000
-
-
-def test_reset_partition_selection() -> None:
-    result = run(app, ["groups", "reset-offsets", "g", "--to-latest"])
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "--all-topics" in result.stderr
 
 
 def test_consumer_assignments_are_parsed() -> None:
@@ -211,24 +195,3 @@ def test_certificates_that_cannot_be_used(
     result = run(app, ["--command-config", str(tmp_path / "settings"), *words])
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert sentence in result.stderr
-
-
-def test_unreachable_server_is_reported() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        server = f"127.0.0.1:{free.getsockname()[1]}"
-    result = run(app, ["groups", "list", "--server", server])
-    assert result.exit_code == 1
-    assert result.stderr == f"kafkawire: cannot connect to {server}: Connection refused\n"
-
-
-def test_invalid_server_address_is_refused() -> None:
-    result = run(app, ["topics", "list", "--server", "nowhere"])
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
-    assert "nowhere" in result.stderr
-
-
-def test_a_mistyped_command_of_a_group_names_the_nearest() -> None:
-    result = run(app, ["topics", "lst"])
-    assert result.exit_code == 2
-    assert "Did you mean 'list'?" in result.stderr

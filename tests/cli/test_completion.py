@@ -240,9 +240,3 @@ def test_other_shells_get_every_command(shell: str) -> None:
         for name, text in each.names:
             assert name.lstrip("-") in script
             assert text.replace("'", "'\\''") in script
-
-
-def test_unknown_shell_is_refused() -> None:
-    result = run(app, ["completion", "tcsh"])
-    assert result.exit_code == 2
-    assert result.stderr == "kafkawire: SHELL=tcsh: it must be one of bash, zsh, fish\n"

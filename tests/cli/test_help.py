@@ -265,31 +265,6 @@ def test_help_imports_no_command() -> None:
     assert not re.search(r"kafkawire\.cli\.(records|topics|tier|fsck|backup)|sqlalchemy", loaded)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["topics", "create"], "missing argument 'TOPIC...' (see kafkawire topics create --help)"),
-        (["fsck"], "missing option '--data' (see kafkawire fsck --help)"),
-        (["topics", "lst"], "no such command 'lst'. Did you mean 'list'? (see kafkawire topics"),
-        (["topics", "list", "x"], "got unexpected extra argument(s) (x) (see kafkawire topics li"),
-        (["--nosuch"], "no such option: --nosuch"),
-        (
-            ["topics", "create", "t", "--partitions", "x"],
-            "--partitions=x: it must be a whole number from -1 to 2147483647\n",
-        ),
-        (
-            ["topics", "create", "t", "--partitions=99999999999"],
-            "--partitions=99999999999: it must be a whole number from -1 to 2147483647\n",
-        ),
-    ],
-)
-def test_usage_error_is_one_sentence(words: list[str], said: str) -> None:
-    result = run(app, words)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"kafkawire: {said}")
-    assert result.stderr.count("\n") == 1
-
-
 def test_version_option_is_the_version_command() -> None:
     assert run(app, ["--version"]).stdout == run(app, ["version"]).stdout
 

@@ -37,31 +37,6 @@ def test_times_are_utc_unless_they_say_otherwise() -> None:
         time_ms("--until", "noon")
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (
-            ["lags", "--source", "/d", "--output", "o"],
-            "NAME=lags: it must be one of continuity, lag",
-        ),
-        (["lag", "--source", "/d", "--output", "o", "--since", "x"], "--from=x: it must be a time"),
-        (["lag", "--source", "ftp://x", "--output", "o"], "ftp://x"),
-        (["lag", "--source", "/d", "--output", "gs://x"], "'gs://x' is no report location that is"),
-        (["lag", "--source", "h:1", "--bootstrap", "h:2", "--output", "o"], "two brokers'"),
-    ],
-)
-def test_wrong_arguments_are_refused_before_spark_starts(
-    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def started(*_: object, **__: object) -> None:
-        raise AssertionError("Spark was started")
-
-    monkeypatch.setattr("kafkawire_spark.session.open_session", started)
-    done = CliRunner().invoke(app, ["pipeline", "report", *words])
-    assert done.exit_code == 2, done.output
-    assert said in done.stderr
-
-
 def test_help_names_every_report() -> None:
     shown = CliRunner().invoke(app, ["pipeline", "report", "--help"]).stdout
     assert all(f"{name}:" in shown for name in REPORTS)

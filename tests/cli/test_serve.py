@@ -100,27 +100,6 @@ def test_options_of_the_command_line(words: list[str], expected: Given | None) -
     assert parse(words) == expected
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--nosuch", "--help"], "no such option: --nosuch"),
-        (["--liste=x"], "no such option: --liste (Possible options: --listen, --set, --tier)"),
-        (["-d"], "no such option: -d"),
-        (["--data"], "option '--data' requires an argument"),
-        (["--insecure=true"], "option '--insecure' does not take a value"),
-        (["--help=x"], "option '--help' does not take a value"),
-        (["x", "--help", "--", "--data"], "got unexpected extra argument(s) (x --data)"),
-    ],
-)
-def test_wrong_command_line_is_one_sentence(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        parse(words)
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == f"kafkawire: {said} (see kafkawire serve --help)\n"
-
-
 def test_settings_end_quietly_when_the_pipe_is_closed() -> None:
     reading, writing = os.pipe()
     os.close(reading)

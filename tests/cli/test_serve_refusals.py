@@ -80,14 +80,6 @@ def test_wrong_network_is_refused_before_there_is_a_folder(
     assert not (tmp_path / "d").exists()
 
 
-def test_folder_as_sqlite_file_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "metadata=sqlite:///" in refusal(
-        capsys, data=str(tmp_path / "d"), metadata=f"sqlite:///{tmp_path}"
-    )
-
-
 @pytest.mark.parametrize("tier", ["data/tier", "data", ".", "link/tier", "{data}/../data/x"])
 def test_tier_inside_data_folder_is_refused(
     tier: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -99,12 +91,6 @@ def test_tier_inside_data_folder_is_refused(
     said = refusal(capsys, data="data", tier=tier.format(data=data))
     assert "tier.url=" in said
     assert "and must not contain it" in said
-
-
-def test_file_as_tier_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "file"
-    file.write_text("x")
-    assert "tier.url=" in refusal(capsys, data=str(tmp_path / "d"), tier=str(file))
 
 
 async def test_database_of_other_program_is_unchanged(tmp_path: Path) -> None:

@@ -54,22 +54,6 @@ async def test_states_of_records_from_journal_to_bucket(
 
 
 @pytest.mark.slow
-async def test_tables_as_text(tmp_path: Path, buckets: dict[str, FakeBucket]) -> None:
-    async with tiered(tmp_path / "data", journal_roll_ms="100") as tier:
-        await tier.produce("t", 3)
-        await tier.until(all_uploaded, "why")
-        assert "all records are in the remote tier" in await tier("why")
-        assert "uploaded" in await tier("why", "--all")
-        shown = await tier("status")
-        assert f"{URL}: attached" in shown
-        assert "owner epoch 1" in shown
-        assert len([line for line in shown.splitlines() if line.strip().startswith("t ")]) == 1
-        every = await tier("status", "--all", "-v")
-        assert len([line for line in every.splitlines() if line.strip().startswith("t ")]) == 2
-        assert "(cluster)" in await tier("cost")
-
-
-@pytest.mark.slow
 async def test_pause_is_reported_and_survives_restart(
     tmp_path: Path, buckets: dict[str, FakeBucket]
 ) -> None:
@@ -78,11 +62,10 @@ async def test_pause_is_reported_and_survives_restart(
         await tier.produce("t", 3)
         paused = [("t", 0, 0, 3, "paused")]
         await tier.until(lambda reported: pieces(reported) == paused, "why")
-        assert "paused by tier.paused" in await tier("why")
     async with tiered(tmp_path / "data") as tier:
         await tier.until(lambda reported: pieces(reported) == paused, "why")
         assert not [key for key in buckets[URL].objects if key.startswith("segments/")]
-        assert "resumed" in await tier("resume")
+        await tier("resume")
         await tier.until(all_uploaded, "why")
 
 
@@ -216,15 +199,6 @@ async def test_cost_estimate_of_future_settings(
         assert reported["currency"] == "USD"
         stored = await tier.json("estimate", "--durability", "s3")
         assert stored["now"]["log_puts_a_day"] == 0 < stored["then"]["log_puts_a_day"]
-        shown = await tier("estimate")
-        assert "PUTs a day" in shown
-        assert "log objects" not in shown
-        assert "log objects" in await tier("estimate", "--set", "durability=s3")
-        assert "flush: the estimate" in await tier("estimate", "--set", "flush=os", code=1)
-        assert "at least 5000" in await tier("estimate", "--set", "tiering.max.lag.ms=1", code=1)
-        assert "NAME=VALUE" in await tier("estimate", "--set", "x", code=2)
-        assert "local, s3" in await tier("estimate", "--durability", "disk", code=2)
-        assert "topic 'none' does not exist" in await tier("estimate", "--topic", "none", code=1)
 
 
 async def test_estimate_from_given_rate_needs_no_broker() -> None:
@@ -250,7 +224,6 @@ async def test_scrub_finds_missing_objects(tmp_path: Path, buckets: dict[str, Fa
     async with tiered(tmp_path / "data", journal_roll_ms="50") as tier:
         await tier.produce("t", 3)
         await tier.until(all_uploaded, "why")
-        assert "agree" in await tier("scrub")
         (key,) = [key for key in buckets[URL].objects if key.startswith("segments/")]
         buckets[URL].forget(key)
         result = await asyncio.to_thread(

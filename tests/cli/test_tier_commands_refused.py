@@ -18,39 +18,12 @@ from kafkawire.log.io.disk import real_env
 from kafkawire.messages.registry import TIER
 from kafkawire.messages.tier import TierRequest
 from kafkawire.server.run import Server
-from tests.kit.server import options, running
+from tests.kit.server import options
 from tests.kit.tier.commands import (
-    URL,
-    Typed,
     buckets_in_memory,  # noqa: F401  (a fixture, by name)
     tiered,
 )
 from tests.kit.tier.fake_bucket import FakeBucket
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["status", "--topic", "none"], "topic 'none' does not exist"),
-        (["why", "--topic", "none"], "topic 'none' does not exist"),
-        (["move", "--to", "s4://x"], "'s4://x' is no tier"),
-        (["move"], f"all objects are in {URL} already"),
-        (["move", "--to", URL], f"all objects are in {URL} already"),
-    ],
-)
-async def test_wrong_arguments_are_one_sentence(
-    tmp_path: Path, buckets: dict[str, FakeBucket], words: list[str], sentence: str
-) -> None:
-    code = 2 if "s4://x" in words else 1  # detected before the broker is asked
-    async with tiered(tmp_path / "data") as tier:
-        assert sentence in await tier(*words, code=code)
-
-
-async def test_broker_without_tier_is_reported(tmp_path: Path) -> None:
-    async with running(tmp_path / "data") as server:
-        tier = Typed(server)
-        for command in ("status", "why", "cost", "pause", "resume", "scrub", "move", "estimate"):
-            assert "no remote tier: start it with" in await tier(command, code=1)
 
 
 async def test_other_kafka_without_the_api_is_reported() -> None:

@@ -39,30 +39,6 @@ def test_wrong_numbers_of_workers(capsys: pytest.CaptureFixture[str], count: str
     assert said == f"kafkawire: {where}={count}: it must be a whole number from 1 to 64\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--set", "offset.storage=rocksdb"], "offset.storage=rocksdb: it must be sql with --work"),
-        (["--set", "offset.storage=memory"], "offset.storage=memory: it must be sql with --work"),
-        (["--set", "node.id=2147483647"], "node.id=2147483647: with --workers 2 it must be at mo"),
-        (["--worker-ports", "9093"], "worker-ports=9093: it must be 2 ports for listener PLAINTE"),
-        (["--worker-ports", "9093-9095"], "worker-ports=9093,9094,9095: it must be 2 ports"),
-        (["--worker-ports", "9092,9093"], "worker-ports: 9092 is the port of a listener"),
-        (["--listen", "127.0.0.1:65535"], "the port of listen of PLAINTEXT is too high"),
-        (["--worker", "{}"], "worker={}: it must be what the supervisor"),
-    ],
-)
-def test_what_does_not_go_with_workers(
-    capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
-) -> None:
-    assert sentence in refusal(capsys, "--workers", "2", *words)
-
-
-def test_ports_without_workers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    said = refusal(capsys, "--worker-ports", "9093")
-    assert said == "kafkawire: worker-ports=9093: it must be given together with --workers\n"
-
-
 def test_sources_of_workers(tmp_path: Path) -> None:
     file = tmp_path / "kafkawire.toml"
     file.write_text('workers = 3\nworker-ports = ["1,2", "5"]\n')

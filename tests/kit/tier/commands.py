@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, Top
 from kafkawire.objectstore.url import TierUrl
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
+from tests.kit.json_schema import check_document
 from tests.kit.server import port_of, running
 from tests.kit.tier import fake_store as fakestore
 from tests.kit.tier.fake_bucket import FakeBucket
@@ -55,7 +55,7 @@ class Typed:
 
     async def json(self, *words: str) -> Any:
         """The output with --json."""
-        return json.loads(await self(*words, "--json"))
+        return check_document(await self(*words, "--json"))
 
     async def until(self, settled: Callable[[Any], bool], *words: str) -> Any:
         """Run the command again until its output satisfies a condition."""
