@@ -43,6 +43,7 @@ from kafkawire.codec.segment.lost import REASON_NAMES, LostRange
 from kafkawire.codec.segment.origin import Origin
 from kafkawire.codec.types import uuid_text
 from kafkawire.metadata.checkpoint import unpack_epochs, unpack_producers
+from kafkawire.plural import count
 
 T = TypeVar("T")
 
@@ -323,7 +324,7 @@ def batch_text(batch: BatchHead) -> str:
     words = [
         f"offsets {batch.base_offset}-{batch.last_offset}",
         f"epoch {batch.leader_epoch}",
-        f"{batch.count} records",
+        count(batch.count, "record"),
         name_codec(batch.codec),
         f"newest {time_text(batch.max_timestamp)}",
     ]

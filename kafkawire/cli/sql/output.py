@@ -17,6 +17,7 @@ from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, TextIO
 
 from kafkawire.cli.shared.query_rows import plain, print_rows, text_of, unique
+from kafkawire.plural import count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,7 +128,8 @@ def write_rows(
         with _open_output(file) as out:
             write(schema, iter(limited), out)
     if limited.more:
-        print(f"kafkawire: output limited to {limit} rows; use --limit 0 for all", file=sys.stderr)
+        rows = count(limit, "row")
+        print(f"kafkawire: output limited to {rows}; use --limit 0 for all", file=sys.stderr)
 
 
 def _write_json(schema: pa.Schema, batches: Batches, out: TextIO) -> None:

@@ -138,7 +138,7 @@ def _assumptions(assumed: Mapping[str, Any]) -> list[str]:
     read = assumed["tier_read_bytes_per_s"]
     lines = [
         f"assumed: constant {size(assumed['bytes_per_s'])}/s ({source}), in "
-        f"{assumed['flowing_topics']} topics; {size(read)}/s read from the tier by clients"
+        f"{count(assumed['flowing_topics'], 'topic')}; {size(read)}/s read from the tier by clients"
     ]
     for row in topics:
         if row["topic"]:

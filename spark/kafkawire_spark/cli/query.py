@@ -29,6 +29,7 @@ from kafkawire.cli.shared.parameters import (
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.query_rows import plain, print_rows, print_unread, text_of, unique
 from kafkawire.cli.shared.source import source_of
+from kafkawire.plural import count
 
 if TYPE_CHECKING:
     from kafkawire_spark.query import Result, Shell
@@ -226,4 +227,5 @@ def show(result: Result, form: str, limit: int, wide: bool = False) -> None:
         print_rows(unique(result.columns), found, wide)
     sys.stdout.flush()
     if result.more:
-        print(f"kafkawire: output limited to {limit} rows; use --limit 0 for all", file=sys.stderr)
+        rows = count(limit, "row")
+        print(f"kafkawire: output limited to {rows}; use --limit 0 for all", file=sys.stderr)
