@@ -15,6 +15,7 @@ background command N. In `A | kafkawire ...` the input is the output of A. The o
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
@@ -150,7 +151,8 @@ class Session(ExitStack):
             return done.returncode, done.stdout.decode(), done.stderr.decode()
         given = self._run_in_shell(before).stdout if piped else b""
         own = own.removeprefix("kafkawire ").replace("$KAFKAWIRE_SERVER", self._server)
-        result = CliRunner(env=self._environ).invoke(app, shlex.split(own), input=given)
+        with _restore_logging():
+            result = CliRunner(env=self._environ).invoke(app, shlex.split(own), input=given)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         if "--json" in own and result.stdout.startswith(("[", "{")):
@@ -200,6 +202,18 @@ class Session(ExitStack):
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in rows
         ]
+
+
+@contextmanager
+def _restore_logging() -> Iterator[None]:
+    """Remove the handlers of a command, which write to a file that is closed with its run."""
+    root = logging.getLogger()
+    handlers, level = [*root.handlers], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def _is_row(dashes: str, line: str) -> bool:
