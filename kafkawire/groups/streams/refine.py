@@ -14,12 +14,24 @@ that does not report offsets, as clients before 4.4, gets its tasks immediately,
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from enum import IntEnum
 
 from kafkawire.groups.streams.group import TaskOffsets
 from kafkawire.groups.streams.member import NO_TARGET, StreamsMember, TargetTasks, Task
 
+MAX_TASKS = 1_000
+"""Active tasks of a group whose moves are planned: 4 ms if all of them are to move. Those of a
+larger group move immediately."""
 _UNKNOWN = 2**63 - 1
 """An offset that a client does not know, as it reports it."""
+
+
+class _Role(IntEnum):
+    """The places of roles in TargetTasks."""
+
+    ACTIVE = 0
+    STANDBY = 1
+    WARMUP = 2
 
 
 def refine(
@@ -36,40 +48,42 @@ def refine(
     most warm-up tasks; `acceptable_lag`: in records.
     """
     by_id = {member.id: member for member in members}
-    moves = _list_moves(by_id, target, offsets, stateful, acceptable_lag) if replicas else []
+    large = sum(len(tasks.active) for tasks in target.values()) > MAX_TASKS
+    moves = []
+    if replicas and not large:
+        moves = _list_moves(by_id, target, offsets, stateful, acceptable_lag)
     # Those that are being restored continue.
     moves.sort(key=lambda move: (move[0] not in by_id[move[2]].assigned.warmup, move))
-    processes: dict[str, list[str]] = {}
-    for member in by_id.values():
-        processes.setdefault(member.process_id, []).append(member.id)
-    refined: dict[str, TargetTasks] = {}
+    copies = {
+        (task, by_id[id_].process_id): id_
+        for id_, tasks in (target.items() if moves else ())
+        if id_ in by_id
+        for task in tasks.standby
+    }
+    roles: dict[str, dict[Task, _Role | None]] = {}
     for task, owner_id, next_id in moves:
-        one, role = frozenset((task,)), NO_TARGET
+        role = None
         if replicas:
             replicas -= 1
-            role = TargetTasks(warmup=one)
+            role = _Role.WARMUP
         elif task in by_id[next_id].assigned.standby:
-            role = TargetTasks(standby=one)  # it keeps its copy
-        _replace(refined, target, next_id, one, role)
+            role = _Role.STANDBY  # it keeps its copy
+        roles.setdefault(next_id, {})[task] = role
         # No member of this process can have a copy meanwhile.
-        for id_ in processes[by_id[owner_id].process_id]:
-            if task in (refined.get(id_) or target.get(id_, NO_TARGET)).standby:
-                _replace(refined, target, id_, one, NO_TARGET)
-        _replace(refined, target, owner_id, one, TargetTasks(active=one))
-    return refined
+        copy = copies.get((task, by_id[owner_id].process_id))
+        if copy is not None:
+            roles.setdefault(copy, {})[task] = None
+        roles.setdefault(owner_id, {})[task] = _Role.ACTIVE
+    return {id_: _change(target.get(id_, NO_TARGET), changed) for id_, changed in roles.items()}
 
 
-def _replace(
-    refined: dict[str, TargetTasks],
-    target: Mapping[str, TargetTasks],
-    member_id: str,
-    one: frozenset[Task],
-    role: TargetTasks,
-) -> None:
-    """Give a member a task in this role and in no other."""
-    tasks = refined.get(member_id) or target.get(member_id, NO_TARGET)
-    pairs = zip(tasks, role, strict=True)
-    refined[member_id] = TargetTasks(*((had - one) | has for had, has in pairs))
+def _change(tasks: TargetTasks, roles: Mapping[Task, _Role | None]) -> TargetTasks:
+    """Return the tasks of a member that has some of them in these roles and in no other."""
+    sides: list[set[Task]] = [set(side).difference(roles) for side in tasks]
+    for task, role in roles.items():
+        if role is not None:
+            sides[role].add(task)
+    return TargetTasks(*map(frozenset, sides))
 
 
 def _list_moves(

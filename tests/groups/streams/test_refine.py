@@ -17,7 +17,7 @@ from kafkawire.groups.streams.member import (
     TargetTasks,
     Task,
 )
-from kafkawire.groups.streams.refine import refine
+from kafkawire.groups.streams.refine import MAX_TASKS, refine
 from kafkawire.log.io.slices import run_at_once
 
 STATEFUL = {"0"}
@@ -82,6 +82,15 @@ def test_a_task_moves_immediately_that_need_not_or_cannot_be_restored() -> None:
     # Another member of the next process has its state.
     copy = member("c", target(standby=(T[0],)), "p-b")
     assert find([OWNED, new, copy], MOVED, reports("b", c=(95, 100))) == {}
+
+
+def test_tasks_of_a_large_group_move_immediately() -> None:
+    tasks = [("0", at) for at in range(MAX_TASKS)]
+    owned = member("a", target(*tasks))
+    targets = {"a": target(*tasks[1:]), "b": target(tasks[0])}
+    assert find([owned, member("b")], targets, reports("b"))
+    targets["a"] = target(*tasks[1:], ("0", MAX_TASKS))
+    assert find([owned, member("b")], targets, reports("b")) == {}
 
 
 def test_more_tasks_than_warm_up_tasks_stay_with_their_owner() -> None:

@@ -136,13 +136,13 @@ def trust_members_after_a_load(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_copies_near_a_task_that_stays(patch: pytest.MonkeyPatch) -> None:
-    original = refine_module._replace
+    original = refine_module._change
 
-    def replace_(refined: Any, target: Any, member_id: str, one: Any, role: Any) -> None:
-        if any(role):
-            original(refined, target, member_id, one, role)
+    def change(tasks: Any, roles: Any) -> Any:
+        kept = {task: role for task, role in roles.items() if role is not None}
+        return original(tasks, kept)
 
-    patch.setattr(refine_module, "_replace", replace_)
+    patch.setattr(refine_module, "_change", change)
 
 
 MUTATIONS = [
