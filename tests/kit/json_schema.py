@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-NAMED = {"files", "configs", "requests", "errors", "tables", "listeners"}
-"""Objects whose keys are names of files, settings, HTTP methods, errors of a service, listeners, or
-of the tables of a report, which are those of their files."""
+NAMED = {"files", "configs", "requests", "errors", "tables", "listeners", "unreleased"}
+"""Objects whose keys are names of files, settings, HTTP methods, errors of a service, listeners,
+folders of log objects, or of the tables of a report, which are those of their files."""
 KEY = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 NUMBER = re.compile(
     r"(.*_)?(ms|s|bytes|offset|offsets|records|rows|lag|partition)|log_start|log_end|seconds"
