@@ -20,6 +20,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,7 @@ and times from yesterday to tomorrow. An id is 16 bytes in base64."""
 TIME = r"\b(?:{})[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|\+00:00)?"
 RECORDS = "orders.jsonl"
 """A file with five records, which is in the working folder."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RULE = re.compile(r"# <([\w ]+)>: (.+)")
 DASHES = re.compile(r"-+(?:  -+)*")
 
@@ -151,7 +153,7 @@ class Session(ExitStack):
             return done.returncode, done.stdout.decode(), done.stderr.decode()
         given = self._run_in_shell(before).stdout if piped else b""
         own = own.removeprefix("kafkawire ").replace("$KAFKAWIRE_SERVER", self._server)
-        with _restore_logging():
+        with _restore_process():
             result = CliRunner(env=self._environ).invoke(app, shlex.split(own), input=given)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
@@ -205,15 +207,19 @@ class Session(ExitStack):
 
 
 @contextmanager
-def _restore_logging() -> Iterator[None]:
-    """Remove the handlers of a command, which write to a file that is closed with its run."""
+def _restore_process() -> Iterator[None]:
+    """Remove what a command leaves in the process: handlers of log lines, which write to a file
+    that is closed with its run, and handlers of signals, which belong to a closed event loop."""
     root = logging.getLogger()
     handlers, level = [*root.handlers], root.level
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         yield
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _is_row(dashes: str, line: str) -> bool:
