@@ -236,7 +236,7 @@ def both(
             assert producer.flush(60) == 0
             # Not exactly_once_v2: markers of transactions take offsets, as many as the clock says.
             words = (address, name, "at_least_once", "1", "words", str(tmp_path / "state"))
-            member = newer_program("StreamsMember", *words, lines, counts)
+            member = newer_program("StreamsMember", *words, lines, counts, "10000")
             sides.append(Side(address, member, newer_tools, name, lines, offsets))
         yield sides
 
