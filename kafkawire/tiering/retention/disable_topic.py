@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from kafkawire.log.manager import Log
+from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.store.remote_tier import local_log_start
 from kafkawire.metadata.catalog import Catalog, TopicInfo
-from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog
+from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog, SegmentRow
 from kafkawire.plural import count
 from kafkawire.tiering.upload.scheduler import Dispatcher
 
@@ -81,17 +83,15 @@ class TopicDisabler:
     async def _disable(self, topic: str, numbers: Iterable[int]) -> bool:
         """Disable some partitions of a topic; return False if uploads of it are in progress."""
         await self._log.loader.load(numbers)
-        store = self._log.segments.store
         partitions = [
             partition
             for number in numbers
             if (partition := self._log.partitions.get(number)) is not None
         ]
-        starts = {
-            partition.number: start
-            for partition in partitions
-            if (start := local_log_start(partition, store)) > partition.log_start
-        }
+        ids = {segment for partition in partitions for segment in partition.segments.segment}
+        # A change whose answer was lost may have marked a segment as remote only.
+        await self._log.segments.swapper.refresh(ids)
+        starts = self._find_starts(partitions)
         # First in SQL: from then on no reader requests what is only in the tier.
         if starts:
             logger.info(
@@ -100,26 +100,40 @@ class TopicDisabler:
                 count(len(starts), "partition"),
             )
             await self._log.commit_log.save_log_starts(starts)
-        ids = {segment for partition in partitions for segment in partition.segments.segment}
         await self._release(sorted(ids))
-        return self._dispatcher.candidates.keys().isdisjoint(ids)
+        # Not if local retention has removed files meanwhile.
+        done = not self._find_starts(partitions)
+        return done and self._dispatcher.candidates.keys().isdisjoint(ids)
+
+    def _find_starts(self, partitions: Iterable[Partition]) -> dict[int, int]:
+        """Return the starts of the local logs of those that begin in the tier, by number."""
+        store = self._log.segments.store
+        return {
+            partition.number: start
+            for partition in partitions
+            if (start := local_log_start(partition, store)) > partition.log_start
+        }
 
     async def _release(self, ids: list[int]) -> None:
-        store = self._log.segments.store
         for at in range(0, len(ids), SEGMENTS_AT_ONCE):
-            rows = {
-                segment_id: segment.row
-                for segment_id in ids[at : at + SEGMENTS_AT_ONCE]
-                if (segment := store.by_id.get(segment_id)) is not None
-                and segment.row.object
-                and segment.row.local
-                and segment.row.state == LIVE
-            }
-            for mapping in await self._storage.segment_mappings(sorted(rows)):
-                # It is shared with a partition that stays in the tier.
-                if not self._leaves(mapping.number):
-                    rows.pop(mapping.segment_id, None)
-            if rows:
-                after_ms = self._log.env.clock.now_ms() + max(1, self._grace_ms())
-                await self._storage.delete_objects([row.object for row in rows.values()], after_ms)
-                await self._log.segments.swapper.refresh(set(rows))
+            some = ids[at : at + SEGMENTS_AT_ONCE]
+            # The lock of all segment changes keeps local retention from removing files meanwhile.
+            await self._log.segments.swapper.update(partial(self._release_objects, some))
+
+    async def _release_objects(self, ids: list[int]) -> list[SegmentRow]:
+        own = self._log.segments.store.by_id
+        found = await self._storage.segments_by_id(ids)
+        rows = {
+            row.id: row
+            for row in found
+            if row.id in own and row.object and row.local and row.state == LIVE
+        }
+        for mapping in await self._storage.segment_mappings(sorted(rows)):
+            # It is shared with a partition that stays in the tier.
+            if not self._leaves(mapping.number):
+                rows.pop(mapping.segment_id, None)
+        if not rows:
+            return found
+        after_ms = self._log.env.clock.now_ms() + max(1, self._grace_ms())
+        await self._storage.delete_objects([row.object for row in rows.values()], after_ms)
+        return await self._storage.segments_by_id(ids)

@@ -16,6 +16,7 @@ from kafkawire.manifest.keys import SEGMENTS, segment_key
 from kafkawire.manifest.reader import read_manifest
 from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
 from kafkawire.tiering.retention import object_deletion as removal
+from tests.kit.tier.checks import check_moment
 from tests.kit.tier.fake_bucket import StoreFaults
 from tests.kit.tier.world import TierProcess, TierWorld
 
@@ -227,6 +228,25 @@ def test_delete_on_disable_removes_objects_of_topic() -> None:
         assert stays.log_start == 0
         spans = list(manifest(life.world).spans(stays.number))
         assert (spans[0][0], spans[-1][1]) == (0, 5)
+
+    live(act)
+
+
+def test_a_segment_that_lost_its_file_keeps_its_object_until_the_log_start_moves() -> None:
+    """The answer to local retention was lost: SQL has the segment as remote only, and the broker as
+    local."""
+
+    async def act(life: TierProcess) -> None:
+        (partition,) = await life.create("t", tiering_max_lag_ms=LAG_MS)
+        await produce(life, partition)
+        ids = list(partition.segments.segment)
+        store = life.log.segments.store
+        await until(life, lambda: all(store.by_id[each].row.object for each in ids))
+        await life.storage.set_local(ids, False)
+        await life.alter("t", remote_storage_enable="false", remote_log_delete_on_disable="true")
+        await until(life, lambda: not objects(life.world))
+        assert partition.log_start == partition.high_watermark == 5
+        check_moment(life.world)
 
     live(act)
 
