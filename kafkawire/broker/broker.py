@@ -68,6 +68,7 @@ from kafkawire.log.segments.strays import check_segments
 from kafkawire.metadata import pairing
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.pairing import SeenInSql, StoredPairing
+from kafkawire.metadata.statements import check_broker_epoch
 from kafkawire.metadata.store import SqlStore
 from kafkawire.metric_counters import Counts
 from kafkawire.offsets.catalog.port import COPY_FINISHED, SegmentCatalog
@@ -586,9 +587,14 @@ class Broker:
         from kafkawire.tiering.admin.commands import TierCommands
         from kafkawire.tiering.service import Tiering
 
+        check_epoch = partial(
+            check_broker_epoch,
+            node_id=self.node_id,
+            expected=self.catalog.brokers[self.node_id].epoch,
+        )
         self.tiering = Tiering(
             self.env, self.config, self.log, self.storage, self.catalog, store, self.node_id,
-            self.cluster_id, meter,
+            self.cluster_id, meter, check_current=lambda: self.metadata.transact(check_epoch),
         )  # fmt: skip
         self.tier_commands = TierCommands(self.tiering)
         await self.tiering.start()

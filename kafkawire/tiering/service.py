@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os.path
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 from kafkawire.codec.configs.settings import BrokerConfig
@@ -29,7 +29,7 @@ from kafkawire.tiering.log_listener import TieringLogListener
 from kafkawire.tiering.migrate import Mover
 from kafkawire.tiering.packs import Packer
 from kafkawire.tiering.publishing.lost_objects import ObjectsLost
-from kafkawire.tiering.publishing.owner import OwnedByOther
+from kafkawire.tiering.publishing.owner import OwnedByOther, trust_start
 from kafkawire.tiering.publishing.publisher import Rounds
 from kafkawire.tiering.read.cold_reader import ColdReader, Copy
 from kafkawire.tiering.retention.disable_topic import TopicDisabler
@@ -82,14 +82,16 @@ class Tiering:
         cluster_id: str,
         meter: Meter | None = None,
         opener: Opener | None = None,
+        check_current: Callable[[], Awaitable[None]] = trust_start,
     ) -> None:
         """`store` is that of `tier.url`; `meter` counts its requests, those of log objects among
-        them; `opener` opens the stores of other tiers."""
+        them; `opener` opens the stores of other tiers; `check_current`: see `Owner`."""
         self.env = env
         self.config = config
         self.log = log
         self.storage = storage
         self.catalog = catalog
+        self._check_current = check_current
         self.meter = meter or Meter(env.clock.now_ms, env.clock.monotonic)
         self.spending = Spending(
             env, config, storage, self.meter, node_id, log.folder,
@@ -181,6 +183,7 @@ class Tiering:
         self.rounds = Rounds(
             env, self.config, self.catalog, storage, self.store, log.partitions, node_id,
             self.cluster_id, os.path.join(log.folder, "tier"), self.tier,
+            self._check_current,
         )  # fmt: skip
         candidates = UploadCandidates(env, storage, segments.store, settings_of)
         progress = UploadProgress(env, log.partitions, storage, log.loader.led_elsewhere)

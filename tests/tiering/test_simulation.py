@@ -92,6 +92,8 @@ class Life(Watched):
         self.sql_fails = 0.0
         promises = self.world.promises
         for partition in await self.partitions():
+            # Its creation may have failed for the admin and taken effect.
+            self.world.expected(partition.number)
             promises.check_start(partition.number, partition.log_start)
             start, found = await self.read(partition)
             promises.check(partition.number, start, partition.high_watermark, found)

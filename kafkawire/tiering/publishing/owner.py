@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 
 from kafkawire.log.io.ports import Env
 from kafkawire.manifest.keys import OWNER
 from kafkawire.manifest.sealed_json import seal, unseal
+from kafkawire.metadata.store import BrokerSuperseded
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, Refused, StoreError
 from kafkawire.tiering.store.port import ObjectStore
 
@@ -107,14 +109,27 @@ async def read_owner(store: ObjectStore) -> tuple[OwnerRecord, str] | None:
         raise
 
 
-class Owner:
-    """One broker's claim. `epoch` is 0 before the claim."""
+async def trust_start() -> None:
+    """Check nothing: no other process can be started as this broker."""
 
-    def __init__(self, env: Env, store: ObjectStore, cluster_id: str, node_id: int) -> None:
+
+class Owner:
+    """One broker's claim. `epoch` is 0 before the claim; `check_current` raises BrokerSuperseded
+    if SQL has a later start of this broker."""
+
+    def __init__(
+        self,
+        env: Env,
+        store: ObjectStore,
+        cluster_id: str,
+        node_id: int,
+        check_current: Callable[[], Awaitable[None]] = trust_start,
+    ) -> None:
         self._env = env
         self._store = store
         self._cluster_id = cluster_id
         self._node_id = node_id
+        self._check_current = check_current
         self._nonce = env.random.randbytes(NONCE_BYTES).hex()
         self.epoch = 0
 
@@ -122,8 +137,9 @@ class Owner:
         """Become the owner and return the epoch. Another call verifies that the claim is still
         valid.
 
-        Raises OwnedByOther if the tier belongs to another cluster, or another broker has claimed it
-        since this one did. After other StoreErrors try again; the claim may have succeeded.
+        Raises OwnedByOther if the tier belongs to another cluster, if another broker has claimed it
+        since this one did, or if this broker was started again elsewhere. After other StoreErrors
+        try again; the claim may have succeeded.
         """
         for _ in range(MAX_CLAIMS):
             try:
@@ -138,6 +154,13 @@ class Owner:
                 return self.epoch
             if record is not None:
                 self._check(record)
+            # A process that could not reach the bucket may have a successor, whose claim it must
+            # not replace. The owner was read before SQL: a claim after this check makes the
+            # condition of the PUT fail.
+            try:
+                await self._check_current()
+            except BrokerSuperseded as failure:
+                raise OwnedByOther(str(failure)) from None
             before = record.epoch if record is not None else 0
             # A damaged object: above every epoch that the lost one can have.
             if record is None and etag is not None:

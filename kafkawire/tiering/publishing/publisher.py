@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.plural import count
 from kafkawire.tiering.publishing.bucket import BucketState, DamagedManifest, Folding
 from kafkawire.tiering.publishing.lost_objects import first_objects, present, refuse_lost
-from kafkawire.tiering.publishing.owner import OwnedByOther, Owner
+from kafkawire.tiering.publishing.owner import OwnedByOther, Owner, trust_start
 from kafkawire.tiering.publishing.reconcile import OBJECTS_AT_ONCE, Comparing, uploaded_end
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import RetryingCalls
@@ -76,8 +76,10 @@ class Rounds:
         cluster_id: str,
         folder: str,
         tier: int = 0,
+        check_current: Callable[[], Awaitable[None]] = trust_start,
     ) -> None:
-        """`folder`: for temporary files. `tier`: the tier id of `store`."""
+        """`folder`: for temporary files. `tier`: the tier id of `store`. `check_current`: see
+        `Owner`."""
         self.owned = True
         self.error: Exception | None = None
         self.sequence = 0
@@ -92,7 +94,7 @@ class Rounds:
         self._calls = RetryingCalls(env, store)
         self._changes = Changes()
         self._pending: _Pending | None = None
-        self._owner = Owner(env, store, cluster_id, node_id)
+        self._owner = Owner(env, store, cluster_id, node_id, check_current)
         self._state = BucketState(env, store, self._owner, cluster_id, node_id, folder)
         self._folding = Folding(env, store, self._state)
         self._gathering = Gathering(env, catalog, storage, partitions, node_id, uploaded_end)

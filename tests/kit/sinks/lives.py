@@ -28,6 +28,7 @@ from kafkawire.log.recovery.identity import (
 )
 from kafkawire.metadata.pairing import StoredPairing
 from kafkawire.metadata.session import Session
+from kafkawire.metadata.statements import check_broker_epoch
 from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.kv.store import Writes
 from kafkawire.offsets.catalog.port import LIVE
@@ -256,9 +257,15 @@ class SinkLife(TierProcess):
             self.completed()
         self.tiering = Tiering(
             self.env, world.config, self.log, self.storage, self.catalog, self.store,
-            CLUSTER_NODE, self.catalog.cluster_id,
+            CLUSTER_NODE, self.catalog.cluster_id, check_current=self.check_current,
         )  # fmt: skip
         await self.tiering.start()
+
+    async def check_current(self) -> None:
+        """Raise BrokerSuperseded if another process was started since."""
+        await self.metadata.transact(
+            lambda session: check_broker_epoch(session, CLUSTER_NODE, self.epoch)
+        )
 
     def begin(self) -> asyncio.Task[None]:
         """Start, with the clocks of the machine."""

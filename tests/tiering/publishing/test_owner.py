@@ -9,6 +9,7 @@ import pytest
 from kafkawire.log.recovery.identity import IdentityError
 from kafkawire.manifest.keys import OWNER
 from kafkawire.manifest.sealed_json import seal
+from kafkawire.metadata.store import BrokerSuperseded
 from kafkawire.objectstore.errors import Refused, StoreError
 from kafkawire.offsets.catalog.port import TierRow
 from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
@@ -113,6 +114,28 @@ async def test_concurrent_claims() -> None:
     with pytest.raises(StoreError, match="another broker claims"):
         await owner(bucket).claim()
     assert count == MAX_CLAIMS
+
+
+async def test_process_with_a_successor_claims_nothing() -> None:
+    bucket = FakeBucket()
+    current, successor = 1, OwnerRecord("c", 1, 2, "successor", 0).pack()
+
+    async def check_current() -> None:
+        if current != 1:
+            raise BrokerSuperseded(1, current)
+
+    def hook(moment: str, kind: str, key: str) -> None:
+        # The successor starts and claims between the check of the earlier process and its PUT.
+        nonlocal current
+        if (moment, kind) == ("call", "put"):
+            current = 2
+            bucket.store(OWNER, successor)
+
+    bucket.hook = hook
+    earlier = Owner(ENV, FakeStore(bucket), "c", 1, check_current)
+    with pytest.raises(OwnedByOther, match="another process was started as broker 1, in epoch 2"):
+        await earlier.claim()
+    assert bucket.objects == {OWNER: successor}
 
 
 @pytest.mark.parametrize(
