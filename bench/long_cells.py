@@ -13,10 +13,12 @@ from typing import Any
 from bench.cell import MATRIX, Cell, Metric
 from bench.loads import MB, bulk, fetch, paced, tail
 
-FETCH, AFTER_BULK, WITH_BULK, AFTER_PAUSE = "fetch", "after-bulk", "with-bulk", "after-pause"
-GROUPS = (MATRIX, FETCH, AFTER_BULK, WITH_BULK, AFTER_PAUSE)
+FETCH, RECENT, AFTER_BULK = "fetch", "recent", "after-bulk"
+WITH_BULK, AFTER_PAUSE = "with-bulk", "after-pause"
+GROUPS = (MATRIX, FETCH, RECENT, AFTER_BULK, WITH_BULK, AFTER_PAUSE)
 
 CONSUMERS = (1, 4, 16)
+RECENT_CONSUMERS = (1, 6, 16)
 # The newest data: less than kafkawire's active journal, which is always hot.
 HOT_BYTES = 96 * MB
 # Written after the warm data: more than `hot.bytes` and a journal, so that none of it is hot.
@@ -24,6 +26,9 @@ NEWER_BYTES = 512 * MB
 WARM_BYTES = 256 * MB
 # Read from the begin to the end: the newest part of it is hot, the rest is not.
 MIXED_BYTES = 512 * MB
+
+# Read at once: what a consumer that fell behind a little reads.
+RECENT_BYTES = 400 * MB
 
 BULK_BYTES = 900 * MB
 # As long as effects of the bulk load were seen.
@@ -66,6 +71,36 @@ def fetch_cells() -> list[Cell]:
         for kind, topics, fill in kinds
         for count in CONSUMERS
     ]
+
+
+def recent_cells() -> list[Cell]:
+    """Fetches of 1 MiB of what was just written, while the broker still works on it, by the size of
+    its batches; and of the same while a producer goes on."""
+    cells = [
+        Cell(
+            f"fetch just written {size} KB {count} consumer{'s' * (count > 1)}",
+            (fetch(connections=count),),
+            Metric.MB_S,
+            fill=(bulk(size, acks=1, bytes=RECENT_BYTES),),
+            warmup_s=0.0,
+            seconds=2.0,
+            group=RECENT,
+        )
+        for size in (16, 100, 1000)
+        for count in RECENT_CONSUMERS
+    ]
+    cells.append(
+        Cell(
+            "fetch just written with bulk 6 consumers",
+            (fetch(connections=6), bulk(100, rate=1000, inflight=8)),
+            Metric.MB_S,
+            fill=(bulk(100, acks=1, bytes=RECENT_BYTES),),
+            warmup_s=0.0,
+            seconds=2.0,
+            group=RECENT,
+        )
+    )
+    return cells
 
 
 def latency_cell(name: str, jobs: tuple[Any, ...], group: str, **options: Any) -> Cell:
@@ -122,5 +157,5 @@ def with_bulk_cells() -> list[Cell]:
 
 def cells() -> list[Cell]:
     """All of them, group by group."""
-    found = [*fetch_cells(), *after_bulk_cells(), *with_bulk_cells()]
+    found = [*fetch_cells(), *recent_cells(), *after_bulk_cells(), *with_bulk_cells()]
     return sorted(found, key=lambda cell: GROUPS.index(cell.group))
