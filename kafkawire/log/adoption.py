@@ -16,6 +16,7 @@ from kafkawire.codec.batches import (
     HEAD,
     LAST_DELTA,
     LEADER_EPOCH,
+    MAX_TIMESTAMP,
     PRODUCER_ID,
 )
 from kafkawire.codec.control import ControlContent
@@ -156,10 +157,11 @@ class Adoption:
 
     def _queue(self, partition: Partition, batches: list[memoryview]) -> None:
         first, last = HEAD.unpack_from(batches[0], 0), HEAD.unpack_from(batches[-1], 0)
-        newest = max(HEAD.unpack_from(batch, 0)[8] for batch in batches)
+        newest = max(HEAD.unpack_from(batch, 0)[MAX_TIMESTAMP] for batch in batches)
         size = sum(map(len, batches))
         log = self._commit_log
-        log.frames.append(Frame(partition, batches, first[0], last[0] + last[6] + 1, size, newest))
+        end = last[BASE_OFFSET] + last[LAST_DELTA] + 1
+        log.frames.append(Frame(partition, batches, first[BASE_OFFSET], end, size, newest))
         log.batch_bytes += size
         log.schedule_flush()
         self.changed[partition.number] = partition

@@ -124,7 +124,8 @@ def _read_topics(session: Session, changes: CatalogChanges, since: int, after: C
         f" ORDER BY version, id LIMIT {TOPICS_AT_ONCE:d}",
         (since, after[0], after[0], after[1]),
     )
-    taken = _count_fitting(session, [bytes(row[0]) for row in rows if row[4] is None], rows)
+    living = [bytes(topic_id) for topic_id, _, _, _, deleted_ms, _ in rows if deleted_ms is None]
+    taken = _count_fitting(session, living, rows)
     for topic_id, name, internal, created_ms, deleted_ms, _ in rows[:taken]:
         changes.topics.append(
             ChangedTopic(bytes(topic_id), name, bool(internal), created_ms, deleted_ms is not None)
@@ -143,8 +144,8 @@ def _count_fitting(session: Session, living: Sequence[bytes], rows: Sequence[Seq
     query = f"SELECT topic_id, count(*) FROM partitions WHERE topic_id IN ({marks}) GROUP BY 1"
     sizes = {bytes(topic_id): size for topic_id, size in session.rows(query, tuple(living))}
     total = 0
-    for taken, row in enumerate(rows):
-        total += 0 if row[4] is not None else sizes.get(bytes(row[0]), 0)
+    for taken, (topic_id, _, _, _, deleted_ms, _) in enumerate(rows):
+        total += 0 if deleted_ms is not None else sizes.get(bytes(topic_id), 0)
         if total > PARTITIONS_AT_ONCE and taken:
             return taken
     return len(rows)

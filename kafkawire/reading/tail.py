@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
@@ -42,6 +42,14 @@ Damaged = Callable[[DamagedData, Buffer], None]
 """Called with unreadable bytes. Raises, or accounts for the offsets."""
 
 
+class Prefetch(NamedTuple):
+    """A Fetch that was sent ahead."""
+
+    place: tuple[str, int]
+    offset: int
+    response: Future[Fetched]
+
+
 class LiveTail:
     """Partitions of the cluster at a source's bootstrap servers; connects on first use."""
 
@@ -50,7 +58,7 @@ class LiveTail:
         self._level = isolation_level(source)
         self._cluster: Cluster | None = None
         self._leaders: dict[tuple[str, int], int] = {}
-        self._coming: tuple[tuple[str, int], int, Future[Fetched]] | None = None
+        self._coming: Prefetch | None = None
         self._thread: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
@@ -135,7 +143,8 @@ class LiveTail:
         Nothing else uses the connections meanwhile."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "kafkawire-fetch")
-        self._coming = place, offset, self._thread.submit(self._fetch, place, offset)
+        response = self._thread.submit(self._fetch, place, offset)
+        self._coming = Prefetch(place, offset, response)
 
     def _take_coming(
         self, place: tuple[str, int] | None = None, offset: int = -1
@@ -145,8 +154,8 @@ class LiveTail:
         if self._coming is None:
             return None
         found, self._coming = self._coming, None
-        wait([found[2]])  # bounded by the connection's time limit
-        return found[2] if found[:2] == (place, offset) else None
+        wait([found.response])  # bounded by the connection's time limit
+        return found.response if (found.place, found.offset) == (place, offset) else None
 
     def _connect(self) -> Cluster:
         if self._cluster is None:

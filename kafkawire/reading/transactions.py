@@ -40,7 +40,7 @@ def aborted_transactions(catalog: SourceCatalog, wanted: PartitionRange) -> list
             each
             for some in pool.map(_read_aborted, places, part.pieces)
             for each in some
-            if each[1] < wanted.end and each[2] >= wanted.base
+            if each.first < wanted.end and each.marker >= wanted.base
         }
     return sorted(found)
 

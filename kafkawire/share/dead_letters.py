@@ -263,21 +263,21 @@ class DeadLetterWriter:
         process."""
         last = target.producers.find_last(source.producer_id)
         known = source.key, target.number
-        if last is None or last[2] == self._last.get(known):
+        if last is None or last.base_offset == self._last.get(known):
             return set()
-        if last[2] < target.log_start:
-            self._last[known] = last[2]
+        if last.base_offset < target.log_start:
+            self._last[known] = last.base_offset
             return set()
-        plan = target.plan(last[2], READ_BYTES, target.next_offset, first=True)
+        plan = target.plan(last.base_offset, READ_BYTES, target.next_offset, first=True)
         sent: set[int] = set()
         for buffer in await self._commit_log.read(plan):
             for position, head in iter_batches(buffer):
-                if head.base_offset == last[2]:
+                if head.base_offset == last.base_offset:
                     sent = {_offset_of(record) for record in records(buffer, position)}
         if not sent:
-            text = f"the last dead letters are not at offset {last[2]} of {target.topic}"
+            text = f"the last dead letters are not at offset {last.base_offset} of {target.topic}"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
-        self._last[known] = last[2]
+        self._last[known] = last.base_offset
         return sent
 
     async def _append(self, source: LetterSource, target: Partition, made: list[Record]) -> None:
@@ -285,13 +285,13 @@ class DeadLetterWriter:
         known = source.key, target.number
         # From the check to the append nothing else runs: no other leader can come in between.
         last = target.producers.find_last(producer_id)
-        if last is not None and last[2] != self._last.get(known, last[2] + 1):
+        if last is not None and last.base_offset != self._last.get(known, last.base_offset + 1):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "another leader writes dead letters")
         if target.log.full or target.too_few_replicas:
             text = "the log is full, or too few replicas are in sync"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
-        follows = last is not None and last[0] == epoch
-        sequence = (last[1] + 1) % SEQUENCES if last is not None and follows else 0
+        follows = last is not None and last.epoch == epoch
+        sequence = (last.last_sequence + 1) % SEQUENCES if last is not None and follows else 0
         batch = pack(made, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
         appended = target.append(memoryview(batch), self._env.clock.now_ms())
         await await_callbacks(target.after_commit)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kafkawire.codec.batches import ATTRIBUTES, CODEC_MASK, COUNT, stamp
+from kafkawire.codec.batches import ATTRIBUTES, CODEC_MASK, COUNT, MAX_TIMESTAMP, stamp
 from kafkawire.codec.configs.settings import NO_RECORD_BOUND
 from kafkawire.codec.validate import (
     HEAD_ONLY,
@@ -52,7 +52,7 @@ class LongBatches:
         async with self._one:
             config = partition.config
             head = check_batch(batch, config.max_message_bytes)
-            newest = head[8]
+            newest = head[MAX_TIMESTAMP]
             validation = partition.log.validation
             walks = must_walk(head, config, now_ms, validation)
             # With HEAD_ONLY, only what must be walked is unpacked.
@@ -72,7 +72,7 @@ class LongBatches:
                     # Freeing 64 MiB takes milliseconds: in the thread, not here.
                     if isinstance(data, bytearray) and len(data) > FREED_AT_ONCE_BYTES:
                         await self._env.offload.submit(POOL, data.clear)
-                if newest != head[8]:
+                if newest != head[MAX_TIMESTAMP]:
                     # The head states another newest timestamp than the records have: readers by
                     # time need the true one.
                     stamp(batch, newest, log_append=False)

@@ -64,6 +64,14 @@ class ProducerBatch(NamedTuple):
     timestamp: int
 
 
+class LastBatch(NamedTuple):
+    """The newest batch of an idempotent producer."""
+
+    epoch: int
+    last_sequence: int
+    base_offset: int
+
+
 class ActiveProducer(NamedTuple):
     """A producer as DescribeProducers shows it (Kafka: ProducerStateManager.activeProducers). -1:
     `last_sequence` after a marker with a new epoch, `coordinator_epoch` before the first marker,
@@ -445,13 +453,13 @@ class Producers:
             return None
         return (state[-3] + 1) % SEQUENCE_COUNT
 
-    def find_last(self, producer_id: int) -> tuple[int, int, int] | None:
-        """Return (epoch, last sequence, base offset) of the last batch of a producer, also of one
-        that is queued; None if no batch of it is known."""
+    def find_last(self, producer_id: int) -> LastBatch | None:
+        """Return the last batch of a producer, also one that is queued; None if no batch of it is
+        known."""
         state = self._latest(producer_id)
         if state is None or len(state) == _ROWS:
             return None
-        return state[_EPOCH], state[-3], state[-2]
+        return LastBatch(state[_EPOCH], state[-3], state[-2])
 
     def expire(self, before_ms: int) -> list[int]:
         """Forget the producers that were idle since `before_ms` and have no open transaction;

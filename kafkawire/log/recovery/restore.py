@@ -276,6 +276,7 @@ def _load_singles(
     """
     others = index.multiples()
     for number, *row in index.singles():
+        base, _, _, _, count = row
         partition = partitions.get(number)
         if partition is None:
             continue
@@ -283,7 +284,7 @@ def _load_singles(
         if terms is not None and terms.may_be_old(number):
             others.append(number)
         else:
-            if row[0] + row[4] > partition.next_offset:
+            if base + count > partition.next_offset:
                 older.append(number)
             _load_one(partition, journal, row, in_memory)
     return others

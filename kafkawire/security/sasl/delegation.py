@@ -138,9 +138,11 @@ def row_of(token: DelegationToken, key_id: bytes) -> Row:
 
 def token_of(row: Row) -> DelegationToken:
     """Return the token of a row."""
-    token_id, _, owner, requester, renewers, issued_ms, expires_ms, max_ms = row[:8]
-    salt, iterations = bytes(row[8]), int(row[9])
-    small, large = row[10:12], row[12:14]
+    (
+        token_id, _, owner, requester, renewers, issued_ms, expires_ms, max_ms, salt, iterations,
+        *keys,
+    ) = row  # fmt: skip
+    small, large = keys[:2], keys[2:]
     return DelegationToken(
         token_id,
         parse_principal(owner),
@@ -150,8 +152,8 @@ def token_of(row: Row) -> DelegationToken:
         int(expires_ms),
         int(max_ms),
         {
-            kind: ScramCredential(salt, bytes(keys[0]), bytes(keys[1]), iterations)
-            for kind, keys in zip(Hash, (small, large), strict=True)
+            kind: ScramCredential(bytes(salt), bytes(stored), bytes(server), int(iterations))
+            for kind, (stored, server) in zip(Hash, (small, large), strict=True)
         },
     )
 

@@ -120,14 +120,14 @@ def _state(parts: list[tuple[_Source, Keep]]) -> PartitionState:
         entry
         for each, _ in parts
         for entry in (each.states.get(keep.number) or PartitionState()).aborted
-        if entry[2] >= start
+        if entry.marker >= start
     }
     return PartitionState(
         # 0 for a partition that is not in memory; then the input's counts.
         max(keep.log_start, state.log_start),
         state.leader_epochs,
         state.producers,
-        sorted(aborted, key=lambda entry: (entry[2], entry[0])),
+        sorted(aborted, key=lambda entry: (entry.marker, entry.producer_id)),
         _collect_lost_ranges(parts),
     )
 
