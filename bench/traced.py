@@ -192,9 +192,9 @@ def trace_loop(trace: Trace) -> None:
     class Traced(watchdog.Watchdog):
         """Records by the wall clock what its base class reports by CPU time."""
 
-        def end(self, begun: float, who: Callable[[], str]) -> float:
+        def end_call(self, begun: float, who: Callable[[], str]) -> float:
             """End a stretch; `begun` is of perf_counter, which is CLOCK_MONOTONIC on Linux."""
-            ended = super().end(begun, who)
+            ended = super().end_call(begun, who)
             if ended - begun >= EVENT_S:
                 trace.calls.append((who(), trace.loop_thread, begun, ended))
             return ended

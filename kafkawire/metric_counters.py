@@ -151,7 +151,7 @@ class Traffic:
         self._rest = TopicTraffic()
         self._full = False
 
-    def of(self, topic: str) -> TopicTraffic:
+    def counters_of_topic(self, topic: str) -> TopicTraffic:
         """Return the counters of a topic."""
         found = self._by_topic.get(topic)
         if found is None:
@@ -160,8 +160,8 @@ class Traffic:
             found = self._by_topic[topic] = TopicTraffic()
         return found
 
-    def forget(self, topic: str) -> None:
-        """A topic was deleted: its series end, or stay counted among the others."""
+    def remove_topic(self, topic: str) -> None:
+        """Remove a deleted topic: its series end, or stay counted among the others."""
         found = self._by_topic.pop(topic, None)
         if found is not None and self._named.pop(topic, None) is None:
             self._rest.add(found)

@@ -29,7 +29,7 @@ class RateLimit:
         self._due = now()
         self._lock = Lock()
 
-    def take(self, size_bytes: int, check: Callable[[], None]) -> None:
+    def wait_for_rate(self, size_bytes: int, check: Callable[[], None]) -> None:
         """Wait until `size_bytes` that have been moved are within the limit. `check` is called at
         once and after each sleep: what it raises ends the wait."""
         check()

@@ -9,7 +9,7 @@ from kafkawire.metric_counters import Traffic
 
 
 def added(traffic: Traffic, topic: str, count: int = 1) -> None:
-    found = traffic.of(topic)
+    found = traffic.counters_of_topic(topic)
     found.in_bytes += 10 * count
     found.in_records += count
     found.out_bytes += 5 * count
@@ -23,17 +23,17 @@ def reported(traffic: Traffic) -> tuple[dict[str, int], int]:
 def test_topics_above_the_limit_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_TOPICS", 2)
     traffic = Traffic()
-    traffic.of("idle")
+    traffic.counters_of_topic("idle")
     for topic in "abc":
         added(traffic, topic)
     assert reported(traffic) == ({"a": 1, "b": 1}, 1)
     added(traffic, "idle", 7)
     assert reported(traffic) == ({"a": 1, "b": 1}, 8)
-    traffic.forget("a")
+    traffic.remove_topic("a")
     added(traffic, "d", 2)
     assert reported(traffic) == ({"b": 1}, 10), "what is in the sum stays there"
-    traffic.forget("d")
-    traffic.forget("unknown")
+    traffic.remove_topic("d")
+    traffic.remove_topic("unknown")
     assert reported(traffic) == ({"b": 1}, 10)
 
 
@@ -44,4 +44,4 @@ def test_number_of_counters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         added(traffic, topic)
         added(traffic, topic)
     assert reported(traffic) == ({"a": 2, "b": 2}, 4)
-    assert traffic.of("c") is traffic.of("d")
+    assert traffic.counters_of_topic("c") is traffic.counters_of_topic("d")

@@ -27,9 +27,9 @@ def test_a_limit_keeps_its_rate() -> None:
     clock = Clock()
     limit = RateLimit(1000, clock, clock.sleep)
     for _ in range(10):
-        limit.take(500, clock.check)
+        limit.wait_for_rate(500, clock.check)
     assert clock.now == pytest.approx(5.0)
-    limit.take(10_000, clock.check)
+    limit.wait_for_rate(10_000, clock.check)
     assert clock.now == pytest.approx(15.0)
     assert clock.checks >= 15 / NAP_S  # a caller that should end does so within a sleep
 
@@ -37,16 +37,16 @@ def test_a_limit_keeps_its_rate() -> None:
 def test_there_is_no_burst_after_a_pause() -> None:
     clock = Clock()
     limit = RateLimit(1000, clock, clock.sleep)
-    limit.take(1000, clock.check)
+    limit.wait_for_rate(1000, clock.check)
     clock.now += 60
-    limit.take(1000, clock.check)
-    limit.take(1000, clock.check)
+    limit.wait_for_rate(1000, clock.check)
+    limit.wait_for_rate(1000, clock.check)
     assert clock.now >= 61 + 2 - NAP_S
 
 
 def test_without_a_limit_only_the_check_is_made() -> None:
     clock = Clock()
-    RateLimit(-1, clock, clock.sleep).take(1 << 40, clock.check)
+    RateLimit(-1, clock, clock.sleep).wait_for_rate(1 << 40, clock.check)
     assert (clock.now, clock.checks) == (0, 1)
 
 
@@ -59,7 +59,7 @@ def test_a_check_ends_the_wait() -> None:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        limit.take(1000, ended)
+        limit.wait_for_rate(1000, ended)
     assert clock.now <= 1 + NAP_S
 
 

@@ -62,7 +62,7 @@ def write_source(
     uuid = os.urandom(16)
     path = os.path.join(folder, uuid.hex() + ".segment")
     writer = SegmentWriter(fs, SegmentOutput(path, uuid), 1, NOW_MS)
-    writer.begin(1, (bytes(16), "bench", 0), base, state())
+    writer.start_partition(1, (bytes(16), "bench", 0), base, state())
     each = max(1, BATCH_BYTES // (load.value_bytes + RECORD_BYTES))
     count = load.mebibytes * (1 << 20) // (load.value_bytes + RECORD_BYTES)
     value = rng.randbytes(load.value_bytes // 2) + bytes(load.value_bytes - load.value_bytes // 2)
@@ -79,7 +79,7 @@ def write_source(
         ]
         writer.write([memoryview(pack(records, codec=load.codec))])
         offset += each
-    writer.end(offset)
+    writer.end_partition(offset)
     (entry,) = entries_of(writer.finish())
     return CompactSource(path, uuid, entry.start, entry.length, base, offset, entry.records)
 

@@ -83,9 +83,9 @@ def best(rounds: int, work: Callable[[], object]) -> float:
 
 def decode(decoder: Decoder, data: bytes, count: int) -> None:
     account = Account(PartitionRange("some-topic", 3, 0, count))
-    decoder.begin(account)
-    rows = sum(batch.num_rows for batch in decoder.feed(data, check_crc=False))
-    decoder.end()
+    decoder.start_range(account)
+    rows = sum(batch.num_rows for batch in decoder.decode_batches(data, check_crc=False))
+    decoder.end_range()
     rows += sum(batch.num_rows for batch in decoder.flush())
     assert rows == count == account.rows
 

@@ -49,7 +49,7 @@ class AnswerMemory:
         """Whether a read waits, or more is held than the bound."""
         return bool(self._small or self._large) or self.held_bytes > self.bound_bytes
 
-    def hold(self, size_bytes: int) -> None:
+    def add_bytes(self, size_bytes: int) -> None:
         """Count bytes that are already in memory."""
         self.held_bytes += size_bytes
 
@@ -60,7 +60,7 @@ class AnswerMemory:
             self._scheduled = True
             self._call_soon(self._grant_waiting)
 
-    def take(self, wanted_bytes: int) -> int:
+    def reserve(self, wanted_bytes: int) -> int:
         """Reserve up to `wanted_bytes`; return how many are granted. 0: none now, see
         `when_free`."""
         waiting = self._small if wanted_bytes <= SMALL_BYTES else self._large

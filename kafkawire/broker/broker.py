@@ -249,7 +249,7 @@ class Broker:
         return TransactionService(
             self.env, self.config, self.folder, self.log.commit_log,
             self.topics.transaction_state_partitions, self.catalog, self.markers,
-            self.producer_ids.take,
+            self.producer_ids.next_id,
         )  # fmt: skip
 
     @cached_property
@@ -304,9 +304,9 @@ class Broker:
 
         targets = ScheduleTargets(
             self.catalog,
-            self.log.loader.configs.of,
+            self.log.loader.configs.config_of_topic,
             self.table.load_partition,
-            self.producer_ids.take,
+            self.producer_ids.next_id,
         )
         return ScheduleService(
             self.env, self.folder, self.log.commit_log, self.catalog,
@@ -344,8 +344,8 @@ class Broker:
         from kafkawire.broker.dead_letter_topics import ClusterDeadLetterTopics
 
         return ClusterDeadLetterTopics(
-            self.node_id, self.config, self.catalog, self.log.loader.configs.of,
-            self.table.load_partition, self.topics.create, self.producer_ids.take,
+            self.node_id, self.config, self.catalog, self.log.loader.configs.config_of_topic,
+            self.table.load_partition, self.topics.create, self.producer_ids.next_id,
             self._other_brokers,
         )  # fmt: skip
 
@@ -469,7 +469,7 @@ class Broker:
             await register(
                 env, config, metadata, catalog, listeners, folder, store, after, unchanged
             )
-            await starting.begin(node_id, catalog)
+            await starting.start(node_id, catalog)
             logs, meter = await open_object_logs(env, config, store, metadata, storage, catalog)
             replicas = await StartingReplicas.load(
                 env, config, metadata, catalog, listeners, folder, guest=guest
@@ -534,7 +534,7 @@ class Broker:
             CLIENT_QUOTAS: self.quotas.refresh_from, SCRAM_CREDENTIALS: self._refresh_users,
         }  # fmt: skip
         others = partial(self.catalog.living_others, self.node_id)
-        await self.security.watch(self.env, self.metadata, refresh, self.node_id, others)
+        await self.security.start_refresh(self.env, self.metadata, refresh, self.node_id, others)
         if self.config.local_manifest_enable:
             self._start_manifest()
         if store is not None:

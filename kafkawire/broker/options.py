@@ -125,13 +125,13 @@ class WorkerRole:
     restarted: bool = False
     after: int = -1
 
-    def text(self) -> str:
+    def option_value(self) -> str:
         """Return it as the value of the option --worker."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def parse(cls, text: str) -> WorkerRole | None:
-        """Return the role that `text` made; None if it is something else."""
+        """Return the role that `option_value` made; None if it is something else."""
         try:
             found = json.loads(text)
             sockets = tuple(

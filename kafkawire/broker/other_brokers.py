@@ -160,7 +160,9 @@ class RemoteCoordinators:
         row = self._topics.partition_of(TRANSACTION_STATE_TOPIC, index)
         return None if row is None or row.leader == self._node_id else row.leader
 
-    async def request(self, broker: int, request: AddPartitions | VerifyPartitions) -> Codes:
+    async def request_verification(
+        self, broker: int, request: AddPartitions | VerifyPartitions
+    ) -> Codes:
         """Return a code for each partition: whether it is part of the open transaction now. With
         an error of the network all have that code."""
         asked = _request_of(request)

@@ -45,9 +45,9 @@ class PartitionTable:
         self._node_id = node_id
         loader.register(self)
         for partition in loader.partitions.values():
-            self.enter(partition)
+            self.partition_loaded(partition)
 
-    def enter(self, partition: Partition) -> None:
+    def partition_loaded(self, partition: Partition) -> None:
         """Add a partition that is in memory now."""
         rows = self.by_id.get(partition.topic_id)
         if rows is None:

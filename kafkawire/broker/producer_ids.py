@@ -35,7 +35,7 @@ class ProducerIds:
         self._leasing = asyncio.Lock()
         self._leased = leased
 
-    async def take(self) -> int:
+    async def next_id(self) -> int:
         """Return a unique producer id. Waits for SQL once in a thousand calls; raises the errors of
         the lease, and the next call retries."""
         while self._next == self._end:

@@ -33,7 +33,7 @@ class StreamsTopics:
         self._creating: set[str] = set()
         self._errors: dict[str, tuple[str, float]] = {}  # topic -> text, until when (monotonic)
 
-    def begin(
+    def start_creation(
         self, group_id: str, topics: Iterable[CreatableTopic], create: CreateTopics, pause_ms: int
     ) -> None:
         """Begin to create topics, but for those that are being created, or were refused within

@@ -145,7 +145,7 @@ class TransactionVerifier:
         elsewhere = self._remote.find(question.transactional_id)
         if isinstance(request, VerifyPartitions):
             if elsewhere is not None:
-                return await self._remote.request(elsewhere, request)
+                return await self._remote.request_verification(elsewhere, request)
             return await self._broker.transactions.verify(request)
         return dict.fromkeys(partitions, await self._add(request, elsewhere, question.retries))
 
@@ -171,8 +171,8 @@ class TransactionVerifier:
     async def _add_once(self, request: AddPartitions, elsewhere: int | None) -> ErrorCode:
         """Return NONE if all partitions are part of the transaction, or the error of one."""
         if elsewhere is None:
-            return (await self._broker.transactions.execute(request)).code
-        codes = await self._remote.request(elsewhere, request)
+            return (await self._broker.transactions.answer_request(request)).code
+        codes = await self._remote.request_verification(elsewhere, request)
         errors = [code for code in codes.values() if code is not ErrorCode.NONE]
         reasons = [code for code in errors if code is not ErrorCode.OPERATION_NOT_ATTEMPTED]
         return next(iter(reasons or errors), ErrorCode.NONE)

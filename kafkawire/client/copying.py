@@ -97,7 +97,7 @@ class Copier:
                         part.last_offset = record.offset
         part.position = min(after, part.end)
 
-    def skip(self, part: PartitionCopy, count: int) -> Record | None:
+    def skip_records(self, part: PartitionCopy, count: int) -> Record | None:
         """Move the position of a partition after `count` records; return the last of them. None if
         the source has fewer."""
         while not part.done:

@@ -37,7 +37,7 @@ class RecordColumns:
         """Where the last record ends."""
         return self.stops[-1] if self.stops else self.start
 
-    def begin(self, at: int) -> int:
+    def record_start(self, at: int) -> int:
         """Return where record `at` begins."""
         return self.stops[at - 1] if at else self.start
 

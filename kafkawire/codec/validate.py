@@ -280,7 +280,7 @@ def _walk_all(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> 
         walk_records(data, walked, head[COUNT], head[BASE_TIMESTAMP])
         if walked.count < head[COUNT]:
             raise LongBatch
-        walked.end(data, head[BASE_TIMESTAMP])
+        walked.end_walk(data, head[BASE_TIMESTAMP])
     except IndexError as wrong:
         raise _invalid(f"a record does not fit its bytes: {wrong}") from None
     for _ in _judge(data, pos, head, config, now_ms, walked):
@@ -416,7 +416,7 @@ def walk_long(
     walked = Walked(0)
     try:
         yield from walk_steps(data, walked, head[COUNT], head[BASE_TIMESTAMP])
-        walked.end(data, head[BASE_TIMESTAMP])
+        walked.end_walk(data, head[BASE_TIMESTAMP])
     except IndexError as wrong:
         raise _invalid(f"a record does not fit its bytes: {wrong}") from None
     yield from _judge(data, 0, head, config, now_ms, walked)

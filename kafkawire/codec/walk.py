@@ -57,7 +57,7 @@ _first_bytes: Final = Struct("<HBBBB").unpack_from
 
 class Walked:
     """Progress of a walk: `count` records so far, which end at `pos`. `unmoved`: one was at the
-    base time, which `end` takes into account; `keyless`: one had no key."""
+    base time, which `end_walk` takes into account; `keyless`: one had no key."""
 
     __slots__ = ("count", "keyless", "newest", "oldest", "pos", "unmoved")
 
@@ -69,7 +69,7 @@ class Walked:
         self.keyless = False
         self.unmoved = False
 
-    def end(self, data: bytes | bytearray, base: int) -> None:
+    def end_walk(self, data: bytes | bytearray, base: int) -> None:
         """End the walk after the last record. IndexError if bytes are left."""
         if self.pos != len(data):
             raise IndexError("bytes are left after the last")

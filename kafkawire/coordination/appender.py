@@ -38,7 +38,7 @@ class RecordAppender(ABC, Generic[RecordT]):
     def error_of(self, code: ErrorCode) -> ErrorCode:
         """Map an append error to the error code that the coordinator's clients expect."""
 
-    def begin(self, next_offset: int, log_bytes: int) -> None:
+    def start_appending(self, next_offset: int, log_bytes: int) -> None:
         self.next_offset = next_offset
         self.log_bytes = log_bytes
 

@@ -89,7 +89,7 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
         """Return a loader of an empty state."""
 
     @abstractmethod
-    def begin(self, loaded: LoaderT) -> None:
+    def activate(self, loaded: LoaderT) -> None:
         """Take over a loaded state; the phase is ACTIVE."""
 
     @abstractmethod
@@ -156,10 +156,10 @@ class PartitionCoordinator(ABC, Generic[LoaderT]):
             self._begin(self.new_loader())
 
     def _begin(self, loaded: LoaderT) -> None:
-        self._records.begin(loaded.next_offset, loaded.log_bytes)
+        self._records.start_appending(loaded.next_offset, loaded.log_bytes)
         self.snapshot_bytes = loaded.snapshot_bytes
         self.phase = CoordinatorPhase.ACTIVE
-        self.begin(loaded)
+        self.activate(loaded)
 
     def alive(self, life: int) -> bool:
         return life == self._life and self.phase is CoordinatorPhase.ACTIVE

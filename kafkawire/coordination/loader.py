@@ -51,7 +51,7 @@ class PartitionLoader(ABC):
         self._place = place
 
     @abstractmethod
-    def take(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
+    def apply_record(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
         """Apply a record of the snapshot or the log; `producer_id`: of its transaction, or -1.
         Raises DecodeError if it cannot be parsed, which is logged."""
 
@@ -181,6 +181,6 @@ class PartitionLoader(ABC):
 
     def _take(self, key: Buffer | None, value: Buffer | None, producer_id: int = -1) -> None:
         try:
-            self.take(key, value, producer_id)
+            self.apply_record(key, value, producer_id)
         except DecodeError as error:
             logger.warning("skipping a record of %s: %s", self.partition.topic, error)

@@ -128,7 +128,7 @@ class JournalCheck:
         journal.cool()
 
     def _take(self, scanned: Scanned) -> None:
-        self.held.transactions.take(scanned)
+        self.held.transactions.add_facts(scanned)
         for number, rows in scanned.rows.items():
             ends = (base + count for base, count in zip(rows.base, rows.count, strict=True))
             self.held.ranges[number] += zip(rows.base, ends, strict=True)
@@ -162,7 +162,7 @@ class JournalCheck:
         repair = "the next start continues after what is lost"
         if gap.missing or gap.cut_short:
             repair = f"put the file back if there is a copy; {repair}"
-        where, text = f"journal {gap.journal}", damage.text(self._name)
+        where, text = f"journal {gap.journal}", damage.description(self._name)
         if self._give_up.damage(gap):
             self._report.add(where, f"{text}, and were given up before", harmless=True)
         else:

@@ -100,7 +100,7 @@ class GiveUp:
     def offsets(self, number: int, topic_id: bytes, first: int, end: int) -> bool:
         """Note offsets [first, end) that the journals should contain, rising for one partition;
         return whether they were given up before."""
-        before = self._before.of(number, topic_id)
+        before = self._before.ranges_of_partition(number, topic_id)
         known = next((one for one in before if one.first <= first and end <= one.end), None)
         noticed_ms = known.noticed_ms if known else self._now_ms
         reason = known.reason if known else DAMAGED

@@ -257,7 +257,7 @@ class SegmentCheck:
 
     def _set_aside(self, path: str, why: str, ids: Sequence[int]) -> Fix:
         async def fix() -> None:
-            self._quarantine.take(path, why, self._env.clock.now_ms())
+            self._quarantine.move_file(path, why, self._env.clock.now_ms())
             if ids:
                 await self._storage.drop_segments(ids)
 

@@ -70,7 +70,7 @@ class JournalTransactionFacts:
         self.listed: dict[int, dict[int, Aborted]] = {}
         self.markers: dict[int, dict[int, int]] = {}
 
-    def take(self, scanned: Scanned) -> None:
+    def add_facts(self, scanned: Scanned) -> None:
         for number, facts in scanned.facts.items():
             for _, fields, marker in facts:
                 if fields[ATTRIBUTES] & TRANSACTIONAL:
@@ -119,7 +119,7 @@ class _History:
     lone_markers: int = 0
     settled: set[int] = field(default_factory=set)
 
-    def take(self, base: int, producer_id: int, kind: int) -> None:
+    def add_batch(self, base: int, producer_id: int, kind: int) -> None:
         self.reach(base)
         if kind == DATA:
             self.opened.setdefault(producer_id, {}).setdefault(self.part, base)
@@ -182,7 +182,7 @@ class TransactionCheck:
             self._walk(mapping, history)
         history.part = JOURNALS
         for base, producer_id, kind in self._journals.events(row.number, cut):
-            history.take(base, producer_id, kind)
+            history.add_batch(base, producer_id, kind)
         # Perhaps no batch is beyond the checkpoint.
         history.reach(max(checkpoint_end, cut))
         self._report.open_transactions += len(history.opened)
@@ -246,7 +246,7 @@ class TransactionCheck:
             if fields[ATTRIBUTES] & TRANSACTIONAL:
                 marker = marker_of(view, at, fields)
                 kind = DATA if marker is None else marker.kind
-                history.take(fields[BASE_OFFSET], fields[PRODUCER_ID], kind)
+                history.add_batch(fields[BASE_OFFSET], fields[PRODUCER_ID], kind)
             at += fields[LENGTH] + PREFIX_BYTES
 
     def _compare_segment(

@@ -39,7 +39,7 @@ async def activity(
         response = GroupActivityResponse(group_state=group.state.value, generation=group.epoch)
     else:
         response = await _describe_classic(group, give_way)
-    for name, partitions in list(offsets.of(group_id).items()):
+    for name, partitions in list(offsets.committed_offsets(group_id).items()):
         topic = CommittedTopic(name=name)
         response.topics.append(topic)
         found = list(partitions.items())
@@ -85,7 +85,7 @@ async def _describe_classic(
 
 def _pending(offsets: Offsets, group_id: str) -> list[PendingProducer]:
     counts: dict[int, int] = {}
-    for producers in offsets.pending.of(group_id).values():
+    for producers in offsets.pending.pending_partitions(group_id).values():
         for producer_id in producers:
             counts[producer_id] = counts.get(producer_id, 0) + 1
     return [PendingProducer(*item) for item in sorted(counts.items())]

@@ -189,7 +189,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         # Decided and not yet appended: the token of each request, and its decision.
         self._commits: list[tuple[int, Decision]] = []
 
-    def submit(
+    def handle_request(
         self,
         kind: RequestKind[RequestT, ResponseT],
         request: RequestT,
@@ -234,7 +234,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode | None:
         """Answer a Heartbeat immediately, extending its session; None without any effect if
-        uncommitted changes precede it: then use `submit`. Hot."""
+        uncommitted changes precede it: then use `handle_request`. Hot."""
         if self.phase is not _ACTIVE:
             return self._refusal(request)
         # The answer shows the state of the group, which a failed commit would take back.
@@ -244,7 +244,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         if request.group_id in self.shard.consumer_groups:
             return None
         code, member = self.shard.check_heartbeat(request)
-        # All that the decision of `submit` would contain: this timer and the code.
+        # All that the decision of `handle_request` would contain: this timer and the code.
         if member is not None:
             self.timers.set(request.group_id, session(member.id), member.session_timeout_ms)
         return code
@@ -253,12 +253,12 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
         self, client: Client, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse | None:
         """Answer a heartbeat that only extends its session; None without any effect if it is to be
-        decided on, or if uncommitted changes precede it: then use `submit`. Hot."""
+        decided on, or if uncommitted changes precede it: then use `handle_request`. Hot."""
         if self.phase is not _ACTIVE or self.commits.unsettled:
             return None
         group_id = request.group_id
         answer = self.shard.answer_unchanged(client, request)
-        # All that the decision of `submit` would contain: this timer and the reply.
+        # All that the decision of `handle_request` would contain: this timer and the reply.
         if answer is not None:
             limits = self.config.consumer_group_settings(group_id)
             self.timers.set(group_id, session(request.member_id), limits.session_timeout_ms)
@@ -545,7 +545,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             self.env, self.config, self.partition, self.commit_log, self.place, self.topics
         )
 
-    def begin(self, loaded: GroupLoader) -> None:
+    def activate(self, loaded: GroupLoader) -> None:
         self.shard = loaded.shard
         # The age of a loaded snapshot is not known.
         self._renewal_ms = 0.0

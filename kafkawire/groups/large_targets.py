@@ -36,7 +36,7 @@ def decide_targets(
     for member_id, target in targets if is_current(group, given) else ():
         # It may have left meanwhile.
         if member_id in group.members and known.get(member_id) != target:
-            decision.steps.append(given.record(member_id, target))
+            decision.steps.append(given.assignment_record(member_id, target))
     return decision
 
 

@@ -92,7 +92,7 @@ class GroupLoader(PartitionLoader):
                 partition.topic, partition.index, _some(waiting),
             )  # fmt: skip
 
-    def take(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
+    def apply_record(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
         record = decode_record(key, value)
         if isinstance(record, OffsetRecord) and record.value is not None and producer_id >= 0:
             self.shard.apply(PendingBatch(producer_id, -1, (record,)))

@@ -64,7 +64,7 @@ class Offsets:
         """Record that newer commits of these keys are damaged."""
         for group_id, topic, partition in keys:
             # With an older commit the group reads the records after it again, and loses none.
-            if partition not in self.of(group_id).get(topic, {}):
+            if partition not in self.committed_offsets(group_id).get(topic, {}):
                 self.lost.add((group_id, topic, partition))
 
     def apply(self, record: OffsetRecord) -> None:
@@ -75,12 +75,12 @@ class Offsets:
             self._set(record, record.value)
             return
         # It was deleted: a marker that comes later must not bring it back.
-        self.pending.drop((record.group_id, record.topic, record.partition))
+        self.pending.remove((record.group_id, record.topic, record.partition))
         self._remove(record)
 
-    def end(self, producer_id: int, *, commit: bool) -> set[str]:
+    def end_transaction(self, producer_id: int, *, commit: bool) -> set[str]:
         """Apply the end of a transaction; return the groups whose pending offsets it ended."""
-        current, keys = self.pending.end(producer_id, commit=commit)
+        current, keys = self.pending.end_transaction(producer_id, commit=commit)
         for record in current:
             assert record.value is not None
             self._set(record, record.value)
@@ -89,7 +89,7 @@ class Offsets:
     def lose_pending(self, producer_id: int) -> set[str]:
         """Record that the marker of a producer is damaged; return the groups of its offsets."""
         # Committed or aborted is not known: neither the pending nor the former offset may be right.
-        _, keys = self.pending.end(producer_id, commit=False)
+        _, keys = self.pending.end_transaction(producer_id, commit=False)
         self.lose(keys)
         return {group_id for group_id, _, _ in keys}
 
@@ -112,15 +112,15 @@ class Offsets:
         if not topics:
             del self.by_group[record.group_id]
 
-    def of(self, group_id: str) -> Mapping[str, Mapping[int, Offset]]:
+    def committed_offsets(self, group_id: str) -> Mapping[str, Mapping[int, Offset]]:
         """Return the committed offsets of a group; empty for unknown groups."""
         return self.by_group.get(group_id, {})
 
     def list_partitions(self, group_id: str) -> dict[str, list[int]]:
         """Return the topics and partitions of a group with committed or pending offsets."""
-        committed = self.of(group_id)
+        committed = self.committed_offsets(group_id)
         found = {topic: list(partitions) for topic, partitions in committed.items()}
-        for topic, partition in self.pending.of(group_id):
+        for topic, partition in self.pending.pending_partitions(group_id):
             if partition not in committed.get(topic, {}):
                 found.setdefault(topic, []).append(partition)
         return found
@@ -129,15 +129,17 @@ class Offsets:
         """Return the committed offsets of a group, as a request for all of them."""
         return [
             OffsetFetchRequestTopics(name=name, partition_indexes=list(partitions))
-            for name, partitions in self.of(group_id).items()
+            for name, partitions in self.committed_offsets(group_id).items()
         ]
 
     def records(self) -> Iterator[OffsetRecord]:
         """Yield all committed offsets, which may change between two of them."""
         # Lists of names only: a copy of all offsets would take too long for one step.
         for group_id in list(self.by_group):
-            for topic in list(self.of(group_id)):
-                for partition, value in list(self.of(group_id).get(topic, {}).items()):
+            for topic in list(self.committed_offsets(group_id)):
+                for partition, value in list(
+                    self.committed_offsets(group_id).get(topic, {}).items()
+                ):
                     yield OffsetRecord(group_id, topic, partition, value)
 
     def tombstones(self, group_id: str) -> list[OffsetRecord]:
@@ -245,7 +247,7 @@ def fetch(
     partitions with a pending offset are -1 with UNSTABLE_OFFSET_COMMIT. Partitions with only a
     pending offset are not part of all."""
     response = _fetch(offsets, request)
-    pending = offsets.pending.of(request.group_id)
+    pending = offsets.pending.pending_partitions(request.group_id)
     if stable and pending:
         for topic in response.topics:
             topic.partitions = [
@@ -258,7 +260,7 @@ def fetch(
 
 
 def _fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    committed = offsets.of(request.group_id)
+    committed = offsets.committed_offsets(request.group_id)
     # With -1 and no error consumers would start at the beginning, or skip records.
     lost: dict[str, set[int]] = {}
     for group_id, name, partition in offsets.lost:
@@ -358,10 +360,10 @@ def find_expired(
     ):
         kept_since_ms = group.since_ms
     reads = _reader(group)
-    pending = offsets.pending.of(group.group_id)
+    pending = offsets.pending.pending_partitions(group.group_id)
     return [
         OffsetRecord(group.group_id, topic, partition, None)
-        for topic, partitions in offsets.of(group.group_id).items()
+        for topic, partitions in offsets.committed_offsets(group.group_id).items()
         if not reads(topic)
         for partition, value in partitions.items()
         # An open transaction may be about to commit it.

@@ -54,7 +54,7 @@ class PendingOffsets:
     def __len__(self) -> int:
         return sum(map(len, self._by_producer.values()))
 
-    def of(self, group_id: str) -> Mapping[Place, Mapping[int, PendingOffset]]:
+    def pending_partitions(self, group_id: str) -> Mapping[Place, Mapping[int, PendingOffset]]:
         """Return the partitions of a group with pending offsets, by producer."""
         return self.by_group.get(group_id, _NONE)
 
@@ -102,13 +102,15 @@ class PendingOffsets:
             if before is None or pending.order < before:
                 holders[producer_id] = pending._replace(superseded=True)
 
-    def drop(self, key: OffsetKey) -> None:
-        """Forget the pending offsets of a partition, of all producers: a tombstone was written."""
+    def remove(self, key: OffsetKey) -> None:
+        """Remove the pending offsets of a partition, of all producers: a tombstone was written."""
         group_id, topic, partition = key
-        for producer_id in list(self.of(group_id).get((topic, partition), ())):
+        for producer_id in list(self.pending_partitions(group_id).get((topic, partition), ())):
             self._remove(producer_id, key)
 
-    def end(self, producer_id: int, *, commit: bool) -> tuple[list[OffsetRecord], set[OffsetKey]]:
+    def end_transaction(
+        self, producer_id: int, *, commit: bool
+    ) -> tuple[list[OffsetRecord], set[OffsetKey]]:
         """End the transaction of a producer. Return the records that become current, and the keys
         of all its pending offsets, which are forgotten."""
         # All of the producer, whatever their epoch, as in Kafka: at most one transaction is open.

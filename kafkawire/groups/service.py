@@ -131,7 +131,7 @@ class GroupService(CoordinatorService[Coordinator]):
         for gained in self.gained.values():
             gained.deleted[name] = None
 
-    def submit(
+    def handle_request(
         self,
         kind: RequestKind[RequestT, ResponseT],
         client: Client,
@@ -153,11 +153,11 @@ class GroupService(CoordinatorService[Coordinator]):
         if isinstance(request, joins) and not request.member_id:
             # Machines have no source of randomness.
             fresh_id = str(UUID(bytes=self.env.random.randbytes(16)))
-        return coordinator.submit(kind, request, version, client, fresh_id)
+        return coordinator.handle_request(kind, request, version, client, fresh_id)
 
     def heartbeat_now(self, request: HeartbeatRequest) -> ErrorCode | None:
         """Answer a Heartbeat immediately, as is nearly always possible; None without any effect if
-        it has to wait for a commit: then use `submit`. Hot."""
+        it has to wait for a commit: then use `handle_request`. Hot."""
         coordinator = self.find_coordinator(request.group_id)
         if coordinator is None:
             return self._refusal(request.group_id, request)
@@ -167,7 +167,7 @@ class GroupService(CoordinatorService[Coordinator]):
         self, client: Client, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse | None:
         """Answer a heartbeat that changes nothing; None without any effect if it is to be decided
-        on: then use `submit`. Hot."""
+        on: then use `handle_request`. Hot."""
         coordinator = self.find_coordinator(request.group_id)
         return None if coordinator is None else coordinator.consumer_heartbeat(client, request)
 
@@ -203,7 +203,7 @@ class GroupService(CoordinatorService[Coordinator]):
         if found is None:
             loading = partition in self.gained
             return self.absence_at(partition) if loading else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        answer = await found.submit(MARKER, WriteMarker(marker), 0, BROKER)
+        answer = await found.handle_request(MARKER, WriteMarker(marker), 0, BROKER)
         return ErrorCode(answer.error_code)
 
     async def describe_groups(
@@ -262,7 +262,7 @@ class GroupService(CoordinatorService[Coordinator]):
         for group_id in distinct:
             if prepare is not None:
                 await prepare(group_id)
-            unanswered.append(self.submit(kind, client, version, request_for(group_id)))
+            unanswered.append(self.handle_request(kind, client, version, request_for(group_id)))
             await self.env.slices.give_way()
             if len(unanswered) == MAX_UNANSWERED:
                 entries += [entry_of(await future) for future in unanswered]
@@ -291,7 +291,7 @@ class GroupService(CoordinatorService[Coordinator]):
                 ]
                 part = OffsetDeleteRequestTopic(name=name, partitions=entries)
                 request = OffsetDeleteRequest(group_id=group_id, topics=[part])
-                self.submit(OFFSET_DELETE, client, version, request)
+                self.handle_request(OFFSET_DELETE, client, version, request)
                 await self.env.slices.pause()
 
     async def list_groups(
@@ -304,7 +304,7 @@ class GroupService(CoordinatorService[Coordinator]):
         if self.gained:
             return LIST.error(request, int(CoordinatorPhase.LOADING.value))
         for coordinator in self.list_led():
-            part = await coordinator.submit(LIST, request, version, client)
+            part = await coordinator.handle_request(LIST, request, version, client)
             if part.error_code:
                 return part
             response.groups += part.groups

@@ -832,7 +832,7 @@ class Shard:
                 self.offsets.pending.put(step.producer_id, record)
                 self._ensure(record.group_id)
         else:
-            for ended in self.offsets.end(step.producer_id, commit=step.commit):
+            for ended in self.offsets.end_transaction(step.producer_id, commit=step.commit):
                 self._forget_simple(ended)
 
     def lose_transactions(self, producer_ids: Iterable[int]) -> None:

@@ -34,6 +34,6 @@ async def add_offsets_to_txn(
         )
         return AddOffsetsToTxnResponse(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     at = (GROUP_METADATA_TOPIC, partition.index)
-    answer = await ctx.broker.transactions.execute(add_offsets_of(req, at), ctx.park)
+    answer = await ctx.broker.transactions.answer_request(add_offsets_of(req, at), ctx.park)
     code = fenced_code(answer.code, ctx.version, FENCED_FROM_ADD_OFFSETS)
     return AddOffsetsToTxnResponse(error_code=int(code))

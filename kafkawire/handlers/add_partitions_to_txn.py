@@ -114,6 +114,6 @@ async def _ask_coordinator(
     request = partitions_request(one, partitions, ctx.version)
     transactions = ctx.broker.transactions
     if isinstance(request, AddPartitions):
-        code = (await transactions.execute(request, decided)).code
+        code = (await transactions.answer_request(request, decided)).code
         return lambda _: code
     return (await transactions.verify(request)).__getitem__

@@ -30,7 +30,9 @@ async def alter_client_quotas(
     once. Not done: addresses by name, which Kafka resolves.
     """
     if not ctx.may_cluster(Operation.ALTER_CONFIGS):
-        return AlterClientQuotasResponse(entries=await ctx.collect(map(_refuse_entry, req.entries)))
+        return AlterClientQuotasResponse(
+            entries=await ctx.list_in_slices(map(_refuse_entry, req.entries))
+        )
     outcomes = await ctx.broker.quotas.alter(
         _alterations(req.entries),
         ctx.give_way,

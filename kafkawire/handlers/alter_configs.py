@@ -22,7 +22,7 @@ async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterC
     for resource in req.resources:
         wishes = (AlterConfigOp(config.name, Op.SET, config.value) for config in resource.configs)
         kind, name = resource.resource_type, resource.resource_name
-        resources.append(Resource(kind, name, await ctx.collect(wishes), replace=True))
+        resources.append(Resource(kind, name, await ctx.list_in_slices(wishes), replace=True))
         await ctx.give_way()
     errors = await alter_allowed(ctx, resources, validate_only=req.validate_only)
     responses = (
@@ -34,7 +34,7 @@ async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterC
         )
         for resource, error in zip(resources, errors, strict=True)
     )
-    return AlterConfigsResponse(responses=await ctx.collect(responses))
+    return AlterConfigsResponse(responses=await ctx.list_in_slices(responses))
 
 
 async def alter_allowed(
@@ -58,6 +58,6 @@ async def alter_allowed(
                 refused[index] = invalid or refused[index]
         await ctx.give_way()
     made = iter(await alter(allowed, validate_only, ctx.sender))
-    return await ctx.collect(
+    return await ctx.list_in_slices(
         refused[index] if index in refused else next(made) for index in range(len(resources))
     )

@@ -46,7 +46,7 @@ async def alter_share_group_offsets(
     # One part after the other: the group decides on a topic again when its states are changed.
     async for part in _parts(ctx, allowed):
         one = AlterShareGroupOffsetsRequest(group_id=req.group_id, topics=part)
-        answer = ctx.broker.groups.submit(SHARE_ALTER, client_of(ctx), ctx.version, one)
+        answer = ctx.broker.groups.handle_request(SHARE_ALTER, client_of(ctx), ctx.version, one)
         if not answer.done():
             ctx.park()
         decided = await answer
@@ -115,5 +115,5 @@ async def _refuse_topic(
         for each in topic.partitions
     )
     result = AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name)
-    result.partitions = await ctx.collect(rows)
+    result.partitions = await ctx.list_in_slices(rows)
     return result

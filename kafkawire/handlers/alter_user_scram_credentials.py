@@ -35,13 +35,13 @@ async def alter_user_scram_credentials(
     more than 255 characters) are UNACCEPTABLE_CREDENTIAL, and so is an empty salted password, for
     which Kafka has UNKNOWN_SERVER_ERROR.
     """
-    items: list[Item] = await ctx.collect(chain(req.deletions, req.upsertions))
+    items: list[Item] = await ctx.list_in_slices(chain(req.deletions, req.upsertions))
     if not ctx.may_cluster(Operation.ALTER):
         no = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         distinct = await ctx.count_keys(each.name for each in items)
         names = await ctx.in_order(list(distinct))
         refused_all = (AlterUserScramCredentialsResult(name, no, no.sentence) for name in names)
-        return AlterUserScramCredentialsResponse(results=await ctx.collect(refused_all))
+        return AlterUserScramCredentialsResponse(results=await ctx.list_in_slices(refused_all))
     users = await ctx.broker.load_users()
     changes: dict[str, CredentialChange] = {}
     refusals: dict[str, Refusal] = {}

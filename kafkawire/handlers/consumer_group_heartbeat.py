@@ -35,7 +35,7 @@ async def consumer_group_heartbeat(
     code = await _find_refusal(ctx, req)
     if code is not ErrorCode.NONE:
         return ConsumerGroupHeartbeatResponse(error_code=int(code))
-    answer = ctx.broker.groups.submit(CONSUMER_HEARTBEAT, _client_of(ctx), ctx.version, req)
+    answer = ctx.broker.groups.handle_request(CONSUMER_HEARTBEAT, _client_of(ctx), ctx.version, req)
     if not answer.done():
         ctx.park()
     return await answer

@@ -112,7 +112,7 @@ class RequestContext:
         client = (
             "a client" if self.client_id is None else f"client {shorten_for_log(self.client_id)}"
         )
-        return Sender.of(f"{client} at {self.client_host}", self.caller)
+        return Sender.with_caller(f"{client} at {self.client_host}", self.caller)
 
     @property
     def caller(self) -> Caller:
@@ -182,9 +182,9 @@ class RequestContext:
         if self.quotas is None:
             return None
         self.mutations = self.quotas.mutation_quota(strict=self.version >= strict_from)
-        return None if self.mutations is None else self.mutations.take
+        return None if self.mutations is None else self.mutations.count_partitions
 
-    def hold(self, release: Callable[[], None]) -> None:
+    def call_after_response(self, release: Callable[[], None]) -> None:
         """Have `release` called once the response was sent, or cannot be: it has views of memory
         that may not be used again before."""
         self.releases.append(release)
@@ -221,7 +221,7 @@ class RequestContext:
         for collection in collections:
             await slices.empty_slowly(collection, self.broker.env.slices.give_way)
 
-    async def collect(self, items: Iterable[T]) -> list[T]:
+    async def list_in_slices(self, items: Iterable[T]) -> list[T]:
         """Return the items as a list, created in slices. Raises like `give_way`."""
         return await slices.collect(items, self.give_way)
 

@@ -63,7 +63,7 @@ async def _create(
         created = await acls.create(wanted)
     except TooManyAcls as limit:
         refused = _refuse_creation(ErrorCode.POLICY_VIOLATION, str(limit))
-        return await ctx.collect(refused for _ in results)
+        return await ctx.list_in_slices(refused for _ in results)
     finally:
         await ctx.empty_slowly(wanted)
     audit, caller = ctx.broker.security.audit, ctx.caller

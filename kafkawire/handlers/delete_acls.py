@@ -88,7 +88,7 @@ async def _delete(
         await give_way()
     await ctx.broker.security.wait_until_enforced()
     for (_, result), matches in zip(valid, found, strict=True):
-        result.matching_acls = await ctx.collect(map(_matching, matches))
+        result.matching_acls = await ctx.list_in_slices(map(_matching, matches))
     return results
 
 

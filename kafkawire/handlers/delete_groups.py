@@ -27,7 +27,7 @@ async def delete_groups(ctx: RequestContext, req: DeleteGroupsRequest) -> Delete
         if not result.error_code:
             audit.record_change(caller, "group deleted", group=result.group_id)
         await ctx.give_way()
-    response.results += await ctx.collect(map(_refuse_group, refused))
+    response.results += await ctx.list_in_slices(map(_refuse_group, refused))
     for result in response.results if ctx.version >= MESSAGES_FROM else ():
         if result.error_code:
             result.error_message = ErrorCode(result.error_code).sentence

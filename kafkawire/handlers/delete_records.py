@@ -56,7 +56,7 @@ async def _refuse_topic(ctx: RequestContext, topic: DeleteRecordsTopic) -> Delet
         DeleteRecordsPartitionResult(asked.partition_index, NO_WATERMARK, code)
         for asked in topic.partitions
     )
-    return DeleteRecordsTopicResult(topic.name, await ctx.collect(rows))
+    return DeleteRecordsTopicResult(topic.name, await ctx.list_in_slices(rows))
 
 
 async def _notify_tier(

@@ -40,7 +40,7 @@ async def delete_share_group_offsets(
     for start in range(0, len(allowed) or 1, MAX_TOPICS):
         topics = allowed[start : start + MAX_TOPICS]
         one = DeleteShareGroupOffsetsRequest(group_id=req.group_id, topics=topics)
-        answer = ctx.broker.groups.submit(SHARE_DELETE, client_of(ctx), ctx.version, one)
+        answer = ctx.broker.groups.handle_request(SHARE_DELETE, client_of(ctx), ctx.version, one)
         if not answer.done():
             ctx.park()
         decided = await answer

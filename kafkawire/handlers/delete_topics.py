@@ -32,7 +32,7 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
     wanted = (
         req.topics
         if ctx.version >= BY_ID_FROM
-        else await ctx.collect(DeleteTopicState(name=name) for name in req.topic_names)
+        else await ctx.list_in_slices(DeleteTopicState(name=name) for name in req.topic_names)
     )
     if not ctx.broker.config.delete_topic_enable:
         disabled = KafkaError(
@@ -40,10 +40,10 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
             "Topic deletion is disabled.",
         )
         refusals = (_result(topic.name, topic.topic_id, disabled) for topic in wanted)
-        return DeleteTopicsResponse(responses=await ctx.collect(refusals))
+        return DeleteTopicsResponse(responses=await ctx.list_in_slices(refusals))
     await ctx.find_topics(topic.name for topic in wanted if topic.name is not None)
     checked = await _check_topics(ctx, wanted)
-    ids = await ctx.collect(topic_id for _, topic_id, fault in checked if fault is None)
+    ids = await ctx.list_in_slices(topic_id for _, topic_id, fault in checked if fault is None)
     # Names are read first: the catalog forgets those of deleted ids.
     names: dict[bytes, str] = {}
     for topic_id in ids:
@@ -60,7 +60,7 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
         )
         for name, topic_id, fault in checked
     )
-    response = DeleteTopicsResponse(responses=await ctx.collect(results))
+    response = DeleteTopicsResponse(responses=await ctx.list_in_slices(results))
     await ctx.empty_slowly(checked, ids, names, refused)
     if ctx.version < BY_ID_FROM:
         await ctx.broker.env.slices.run(free_in_steps(wanted))

@@ -36,6 +36,6 @@ async def describe_acls(ctx: RequestContext, req: DescribeAclsRequest) -> Descri
             AclDescription(acl.principal, acl.host, acl.operation, acl.permission)
         )
         await ctx.give_way()
-    response = DescribeAclsResponse(resources=await ctx.collect(resources.values()))
+    response = DescribeAclsResponse(resources=await ctx.list_in_slices(resources.values()))
     await ctx.empty_slowly(found, resources)
     return response

@@ -25,7 +25,7 @@ async def describe_groups(
     refused: list[DescribedGroup] = []
     if ctx.rights is not None:
         req.groups, hidden = await divided_groups(ctx, Operation.DESCRIBE, req.groups)
-        refused = await ctx.collect(map(_refuse_group, hidden))
+        refused = await ctx.list_in_slices(map(_refuse_group, hidden))
     response = await ctx.broker.groups.describe_groups(client_of(ctx), ctx.version, req)
     if req.include_authorized_operations:
         for group in response.groups:

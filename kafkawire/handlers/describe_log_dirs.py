@@ -40,9 +40,9 @@ async def describe_log_dirs(ctx: RequestContext, req: DescribeLogDirsRequest) ->
         return [encode(refused, ctx.version)]
     wanted: list[Wanted]
     if req.topics is None:
-        wanted = await ctx.collect((name, None) for name in list(ctx.broker.catalog.by_name))
+        wanted = await ctx.list_in_slices((name, None) for name in list(ctx.broker.catalog.by_name))
     else:
-        wanted = await ctx.collect((topic.topic, topic.partitions) for topic in req.topics)
+        wanted = await ctx.list_in_slices((topic.topic, topic.partitions) for topic in req.topics)
     directory = DescribeLogDirsResult(log_dir=ctx.broker.folder)
     rows: list[Buffer] = []
     count = 0

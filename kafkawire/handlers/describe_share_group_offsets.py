@@ -51,7 +51,7 @@ async def _describe(
         return _refuse(group.group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
     refused: list[DescribeShareGroupOffsetsResponseTopic] = []
     if group.topics is None:
-        listed = await ctx.broker.groups.submit(
+        listed = await ctx.broker.groups.handle_request(
             LIST_SHARES, client_of(ctx), ctx.version, ListShares(group.group_id)
         )
         if listed.error_code:
@@ -101,7 +101,7 @@ async def _refuse_topic(
         for index in partitions
     )
     return DescribeShareGroupOffsetsResponseTopic(
-        topic_name=name, partitions=await ctx.collect(rows)
+        topic_name=name, partitions=await ctx.list_in_slices(rows)
     )
 
 
@@ -120,7 +120,7 @@ async def _read(
                 DescribeShareGroupOffsetsResponsePartition(index, UNSET_OFFSET)
                 for index in partitions
             )
-            topic.partitions = await ctx.collect(rows)
+            topic.partitions = await ctx.list_in_slices(rows)
             absent.append(topic)
             continue
         topic.topic_id = info.id

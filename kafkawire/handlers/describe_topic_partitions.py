@@ -41,7 +41,7 @@ async def describe_topic_partitions(
     sorted_names = catalog.in_order() if every else await _in_order(ctx, req)
     denied = await _find_denied_topics(ctx, sorted_names, logged=not every)
     if every and denied:
-        sorted_names = await ctx.collect(name for name in sorted_names if name not in denied)
+        sorted_names = await ctx.list_in_slices(name for name in sorted_names if name not in denied)
     start = bisect_left(sorted_names, start_name)
     limit = ctx.broker.config.max_request_partition_size_limit
     room = max(1, min(limit, req.response_partition_limit))
@@ -65,7 +65,7 @@ async def describe_topic_partitions(
         elif not page.add(topic, start_index if name == start_name else 0):
             break
     if not every:
-        page.response.topics += await ctx.collect(
+        page.response.topics += await ctx.list_in_slices(
             map(_refuse_topic, await ctx.in_order(list(denied)))
         )
     return page.response
@@ -106,7 +106,7 @@ async def _refuse_request(
         DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
         for topic in req.topics
     )
-    return DescribeTopicPartitionsResponse(topics=await ctx.collect(topics))
+    return DescribeTopicPartitionsResponse(topics=await ctx.list_in_slices(topics))
 
 
 class _Page:

@@ -38,7 +38,7 @@ async def describe_transactions(
         may_see = set(allowed)
         for each in part:
             state = next(found) if each in may_see else _refuse_id(each)
-            state.topics = await ctx.collect(
+            state.topics = await ctx.list_in_slices(
                 topic
                 for topic in state.topics
                 if ctx.may_topic(Operation.DESCRIBE, topic.topic, logged=False)

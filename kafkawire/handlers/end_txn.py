@@ -65,7 +65,9 @@ class EndTxn:
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             exchange.answer(encode(EndTxnResponse(error_code=code), version))
             return True
-        self._transactions.submit(self._end_of(request, version), partial(self._reply, exchange))
+        self._transactions.request_decision(
+            self._end_of(request, version), partial(self._reply, exchange)
+        )
         return True
 
     def _may_write(self, peer: Peer, transactional_id: str) -> bool:

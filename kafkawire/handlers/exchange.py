@@ -121,7 +121,7 @@ class Peer(Protocol):
     redirects: Redirects | None
     answers: AnswerMemory
 
-    def begin(self, exchange: Exchange) -> None: ...
+    def note_started(self, exchange: Exchange) -> None: ...
     def note_served(self, exchange: Exchange) -> None: ...
     def note_fetched(self) -> None: ...
     def note_answered(self, exchange: Exchange) -> None: ...
@@ -191,7 +191,7 @@ class Exchange:
         if self.throttle_ms and self.version:
             body = _INT.pack(self.throttle_ms) + body[_INT.size :]
         if len(body) > SMALL_ANSWER_BYTES and not self.peer.closed:
-            self.peer.answers.hold(len(body))
+            self.peer.answers.add_bytes(len(body))
             self.pins = HeldAnswerMemory(self.peer, len(body))
         self.parts = [frame(self.correlation_id, body, self.flexible)]
         self.peer.note_answered(self)
@@ -211,7 +211,7 @@ class Exchange:
             return
         size = sum(map(len, body))
         if release is None and size > SMALL_ANSWER_BYTES:
-            self.peer.answers.hold(size)
+            self.peer.answers.add_bytes(size)
             release = HeldAnswerMemory(self.peer, size)
         if self.flexible:
             head = _HEAD_TAGS.pack(size + 5, self.correlation_id, 0)

@@ -42,7 +42,7 @@ async def describe_each(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     wanted, hidden = await divided_groups(ctx, Operation.DESCRIBE, req.group_ids)
     code = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    refused = await ctx.collect(
+    refused = await ctx.list_in_slices(
         describer.description(group_id=group_id, error_code=code) for group_id in hidden
     )
     if "" in wanted:

@@ -64,7 +64,7 @@ class Heartbeat:
             self._answer(exchange, code)
         else:
             # Only JoinGroup uses the sender.
-            later = self.groups.submit(HEARTBEAT, Client(None, ""), version, request)
+            later = self.groups.handle_request(HEARTBEAT, Client(None, ""), version, request)
             later.add_done_callback(partial(self._answer_later, exchange))
         return True
 

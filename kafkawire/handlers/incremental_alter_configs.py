@@ -33,7 +33,7 @@ async def incremental_alter_configs(
     for index, asked in enumerate(req.resources):
         resource = Resource(asked.resource_type, asked.resource_name, [])
         try:
-            resource.wishes = await ctx.collect(_wishes(asked))
+            resource.wishes = await ctx.list_in_slices(_wishes(asked))
         except KafkaError as error:
             faults[index] = error
         resources.append(resource)
@@ -43,7 +43,7 @@ async def incremental_alter_configs(
         _response(resource, faults.get(index) or error)
         for index, (resource, error) in enumerate(zip(resources, errors, strict=True))
     )
-    return IncrementalAlterConfigsResponse(responses=await ctx.collect(responses))
+    return IncrementalAlterConfigsResponse(responses=await ctx.list_in_slices(responses))
 
 
 def _wishes(asked: AlterConfigsResource) -> Iterator[AlterConfigOp]:

@@ -39,7 +39,7 @@ async def join_group(ctx: RequestContext, req: JoinGroupRequest) -> JoinGroupRes
             member_id=req.member_id,
             protocol_name=None if ctx.version >= NULL_PROTOCOL_FROM else "",
         )
-    answer = ctx.broker.groups.submit(JOIN, client_of(ctx), ctx.version, req)
+    answer = ctx.broker.groups.handle_request(JOIN, client_of(ctx), ctx.version, req)
     if not answer.done():
         ctx.park()
     response = await answer

@@ -36,7 +36,7 @@ async def _leave(ctx: RequestContext, req: LeaveGroupRequest) -> LeaveGroupRespo
         part = LeaveGroupRequest(
             group_id=req.group_id, members=req.members[at : at + MEMBERS_AT_ONCE]
         )
-        asked.append(ctx.broker.groups.submit(LEAVE, client_of(ctx), ctx.version, part))
+        asked.append(ctx.broker.groups.handle_request(LEAVE, client_of(ctx), ctx.version, part))
         await ctx.give_way()
     if any(not answer.done() for answer in asked):
         ctx.park()  # all members have left: the commits of pipelined requests are shared

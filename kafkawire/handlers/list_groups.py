@@ -26,7 +26,7 @@ async def list_groups(ctx: RequestContext, req: ListGroupsRequest) -> ListGroups
     req.types_filter = await _normalize_filter(ctx, req.types_filter, _TYPES)
     response = await ctx.broker.groups.list_groups(client_of(ctx), ctx.version, req)
     if ctx.rights is not None and not ctx.may_cluster(Operation.DESCRIBE, logged=False):
-        response.groups = await ctx.collect(
+        response.groups = await ctx.list_in_slices(
             group for group in response.groups
             if ctx.may(Operation.DESCRIBE, ResourceKind.GROUP, group.group_id, logged=False)
         )  # fmt: skip

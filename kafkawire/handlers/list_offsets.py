@@ -97,7 +97,7 @@ async def _refuse_topic(ctx: RequestContext, topic: ListOffsetsTopic) -> ListOff
         ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
         for asked in topic.partitions
     )
-    return ListOffsetsTopicResponse(name=topic.name, partitions=await ctx.collect(rows))
+    return ListOffsetsTopicResponse(name=topic.name, partitions=await ctx.list_in_slices(rows))
 
 
 def _keys(req: ListOffsetsRequest) -> Iterator[tuple[str, int]]:

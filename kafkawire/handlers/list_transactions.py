@@ -27,7 +27,7 @@ async def list_transactions(
         return ListTransactionsResponse(error_code=int(error.code))
     if ctx.rights is not None:
         kind = ResourceKind.TRANSACTIONAL_ID
-        found = await ctx.collect(
+        found = await ctx.list_in_slices(
             state
             for state in found
             if ctx.may(Operation.DESCRIBE, kind, state.transactional_id, logged=False)

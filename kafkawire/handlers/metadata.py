@@ -79,8 +79,8 @@ async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
 
 async def _all_visible(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
     """Return the topics that the client may describe; the others are hidden."""
-    names = await ctx.collect(list(ctx.broker.catalog.by_name))
-    visible = await ctx.collect(
+    names = await ctx.list_in_slices(list(ctx.broker.catalog.by_name))
+    visible = await ctx.list_in_slices(
         name for name in names if ctx.may_topic(Operation.DESCRIBE, name, logged=False)
     )
     return await _encode_response(
@@ -94,7 +94,7 @@ async def _entries(
     if ctx.version < 12 and any(t.name is None or t.topic_id != ZERO_UUID for t in asked):
         # v10 and v11 have an id field, which no Kafka broker ever supported (KAFKA-9618).
         entries = (TopicEntry(ErrorCode.INVALID_REQUEST, t.name or "", t.topic_id) for t in asked)
-        return await ctx.collect(entries)
+        return await ctx.list_in_slices(entries)
     ids: dict[bytes, None] = {}
     names: dict[str, None] = {}
     for topic in asked:
@@ -105,10 +105,10 @@ async def _entries(
     if any(topic_id not in ctx.broker.catalog.by_id for topic_id in ids):
         await ctx.broker.topics.follower.catch_up()
     if ids:  # names next to ids are ignored, as in Kafka
-        found = await ctx.collect(_by_id(ctx, topic_id) for topic_id in ids)
+        found = await ctx.list_in_slices(_by_id(ctx, topic_id) for topic_id in ids)
         if ctx.rights is not None:
-            seen = await ctx.collect(each for each in found if not each.denied)
-            found = seen + await ctx.collect(each for each in found if each.denied)
+            seen = await ctx.list_in_slices(each for each in found if not each.denied)
+            found = seen + await ctx.list_in_slices(each for each in found if each.denied)
     else:
         found = await _entries_by_name(ctx, req, names)
     await ctx.empty_slowly(ids, names)
@@ -142,7 +142,7 @@ async def _entries_by_name(
     refused: dict[str, ErrorCode] = {}
     if missing:
         refused = await ctx.broker.topics.auto_create(missing, ctx.sender, ctx.charge(NEVER_STRICT))
-    entries = await ctx.collect(_by_name(ctx, name, refused) for name in visible)
+    entries = await ctx.list_in_slices(_by_name(ctx, name, refused) for name in visible)
     await ctx.empty_slowly(missing, refused, visible)
     return entries + denied
 
@@ -159,14 +159,14 @@ def _by_id(ctx: RequestContext, topic_id: bytes) -> TopicEntry:
         return TopicEntry(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
     if not ctx.may_topic(Operation.DESCRIBE, topic.name):
         return _refuse_topic(None, topic_id)
-    return TopicEntry.of(topic)
+    return TopicEntry.from_topic(topic)
 
 
 def _by_name(ctx: RequestContext, name: str, refused: dict[str, ErrorCode]) -> TopicEntry:
     topic = ctx.broker.catalog.by_name.get(name)
     if topic is None:
         return TopicEntry(refused.get(name) or missing_topic_error(name), name, ZERO_UUID)
-    return TopicEntry.of(topic)
+    return TopicEntry.from_topic(topic)
 
 
 async def _encode_response(

@@ -55,7 +55,7 @@ async def offset_commit(ctx: RequestContext, req: OffsetCommitRequest) -> Offset
             retention_time_ms=req.retention_time_ms,
             topics=topics,
         )
-        return ctx.broker.groups.submit(OFFSET_COMMIT, client_of(ctx), ctx.version, portion)
+        return ctx.broker.groups.handle_request(OFFSET_COMMIT, client_of(ctx), ctx.version, portion)
 
     portions = Portions(ctx, ask, _set_codes)
     for topic in req.topics:
@@ -77,7 +77,7 @@ async def offset_commit(ctx: RequestContext, req: OffsetCommitRequest) -> Offset
                 await portions.add(_Entry(info.name, topic.topic_id, entry, answer))
             else:
                 await ctx.give_way()
-    await portions.end(always=False)
+    await portions.send_rest(always=False)
     if req.generation_id_or_member_epoch < 0 and not req.member_id:
         ctx.broker.security.audit.offsets_set(ctx.caller, req.group_id)
     return response

@@ -39,7 +39,7 @@ async def offset_delete(ctx: RequestContext, req: OffsetDeleteRequest) -> Offset
 
     def ask(entries: list[_Entry]) -> asyncio.Future[OffsetDeleteResponse]:
         part = _part(req, entries)
-        return ctx.broker.groups.submit(OFFSET_DELETE, client_of(ctx), ctx.version, part)
+        return ctx.broker.groups.handle_request(OFFSET_DELETE, client_of(ctx), ctx.version, part)
 
     def on_answer(entries: list[_Entry], decided: OffsetDeleteResponse) -> bool:
         response.error_code = decided.error_code
@@ -65,7 +65,7 @@ async def offset_delete(ctx: RequestContext, req: OffsetDeleteRequest) -> Offset
             else:
                 await ctx.give_way()
         await ctx.give_way()
-    await portions.end(always=True)
+    await portions.send_rest(always=True)
     if response.error_code:
         response.topics = []
     else:

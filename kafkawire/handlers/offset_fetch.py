@@ -48,7 +48,7 @@ async def offset_fetch(ctx: RequestContext, req: OffsetFetchRequest) -> OffsetFe
         return OffsetFetchResponse(groups=found_groups)
     group = OffsetFetchRequestGroup(group_id=req.group_id, topics=None)
     if req.topics is not None:
-        group.topics = await ctx.collect(
+        group.topics = await ctx.list_in_slices(
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
             for topic in req.topics
         )
@@ -85,7 +85,7 @@ async def _fetch_groups(
 ) -> list[OffsetFetchResponseGroup]:
     """Fetch all groups, in portions that wait for one commit. `stable`: with RequireStable."""
     client = client_of(ctx)
-    submit = ctx.broker.groups.submit
+    submit = ctx.broker.groups.handle_request
 
     def ask(entries: list[_Entry]) -> asyncio.Future[list[OffsetFetchResponseGroup]]:
         return asyncio.gather(
@@ -114,7 +114,7 @@ async def _fetch_groups(
             continue
         await _ask_group(ctx, portions, group, found)
     await ctx.empty_slowly(seen)
-    await portions.end(always=False)
+    await portions.send_rest(always=False)
     for found in response:
         if found.error_code:
             found.topics = []
@@ -131,7 +131,7 @@ async def _ask_group(
     topics = group.topics
     named = topics is not None
     if topics is None:
-        topics = await ctx.collect(ctx.broker.groups.list_committed(group.group_id))
+        topics = await ctx.list_in_slices(ctx.broker.groups.list_committed(group.group_id))
     await portions.add(_Entry(group, found, None, None))
     refused: list[OffsetFetchResponseTopics] = []
     for topic in topics:
@@ -195,7 +195,7 @@ async def _refuse_topic(
         for index in topic.partition_indexes
     )
     return OffsetFetchResponseTopics(
-        name=topic.name, topic_id=topic.topic_id, partitions=await ctx.collect(partitions)
+        name=topic.name, topic_id=topic.topic_id, partitions=await ctx.list_in_slices(partitions)
     )
 
 
@@ -214,4 +214,6 @@ async def _old_form(
         for entry in topic.partitions
     )
     await ctx.give_way()
-    return OffsetFetchResponseTopic(name=topic.name, partitions=await ctx.collect(partitions))
+    return OffsetFetchResponseTopic(
+        name=topic.name, partitions=await ctx.list_in_slices(partitions)
+    )

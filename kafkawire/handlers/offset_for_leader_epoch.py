@@ -45,7 +45,9 @@ async def offset_for_leader_epoch(
     for topic in refused:
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         rows = (EpochEndOffset(code, wanted.partition) for wanted in topic.partitions)
-        response.topics.append(OffsetForLeaderTopicResult(topic.topic, await ctx.collect(rows)))
+        response.topics.append(
+            OffsetForLeaderTopicResult(topic.topic, await ctx.list_in_slices(rows))
+        )
     return response
 
 

@@ -60,7 +60,7 @@ class Portions(Generic[Entry, Answer]):
             if len(self._asked) >= MAX_UNDECIDED:
                 await self._wait()
 
-    async def end(self, *, always: bool) -> None:
+    async def send_rest(self, *, always: bool) -> None:
         """Send the rest and wait for all responses. `always`: send even without an entry."""
         if not self.refused and (self._open or (always and not self._asked)):
             self._asked.append((self._open, self._ask(self._open)))

@@ -55,7 +55,7 @@ async def share_acknowledge(
             asked[topic.topic_id, partition.partition_index] = partition.acknowledgement_batches
             await ctx.give_way()
     acknowledging = Acknowledging(ctx, group_id, member, is_renew=req.is_renew_ack)
-    await acknowledging.begin(asked)
+    await acknowledging.acknowledge_records(asked)
     results = await acknowledging.finish()
     if req.share_session_epoch == FINAL:
         shares.release_member(group_id, member)
@@ -119,7 +119,7 @@ class Acknowledging:
         self._results: dict[Place, AckOutcome] = {}
         self._waiting: list[tuple[Place, asyncio.Future[None]]] = []
 
-    async def begin(self, asked: Asked) -> None:
+    async def acknowledge_records(self, asked: Asked) -> None:
         """Acknowledge the records of each partition."""
         for place, batches in asked.items():
             try:

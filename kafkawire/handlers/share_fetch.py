@@ -49,7 +49,7 @@ async def share_fetch(ctx: RequestContext, req: ShareFetchRequest) -> ShareFetch
     ]
     session = await _find_session(ctx, req, added, forgotten, settles=bool(asked))
     acknowledging = Acknowledging(ctx, group_id, member, is_renew=req.is_renew_ack)
-    await acknowledging.begin(asked)
+    await acknowledging.acknowledge_records(asked)
     rows: dict[Place, PartitionData] = {}
     # While records are waited for the locks that are renewed could end.
     if session is not None and not req.is_renew_ack:
@@ -99,7 +99,7 @@ async def _find_session(
     if settles:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     try:
-        session = sessions.begin(group_id, member, added, ctx.connection)
+        session = sessions.create_session(group_id, member, added, ctx.connection)
     except KafkaError:
         # Otherwise clients that find no room would try again without a pause.
         ctx.park()

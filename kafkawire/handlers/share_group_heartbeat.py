@@ -30,7 +30,7 @@ async def share_group_heartbeat(
     except KafkaError as error:
         return ShareGroupHeartbeatResponse(error_code=int(error.code), error_message=error.message)
     await ctx.broker.load_share_states()  # it will need them
-    answer = ctx.broker.groups.submit(SHARE_HEARTBEAT, client_of(ctx), ctx.version, req)
+    answer = ctx.broker.groups.handle_request(SHARE_HEARTBEAT, client_of(ctx), ctx.version, req)
     if not answer.done():
         ctx.park()
     return await answer

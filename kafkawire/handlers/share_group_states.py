@@ -42,7 +42,7 @@ async def share_group_states(ctx: RequestContext, req: StateMessage) -> StateRes
 
 
 def _submit(service: ShareStateService, request: StateRequest) -> asyncio.Future[StateAnswer]:
-    answer = service.submit(request)
+    answer = service.handle_request(request)
     if answer is None:
         answer = asyncio.get_running_loop().create_future()
         answer.set_result(StateAnswer(service.absence(coordinator_key(request.key))))

@@ -111,7 +111,7 @@ class ShareRead:
                 self._fail(place, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 continue
             try:
-                leader = shares.lead(self._group_id, *place)
+                leader = shares.find_leader(self._group_id, *place)
                 leader.watch(self._moved.set)
                 self._leaders[place] = leader
             except (KafkaError, NotLoaded) as error:
@@ -278,10 +278,10 @@ class ShareRead:
             joined = b"".join(cut)
             cut = [joined]
             release()
-            self._broker.answer_memory.hold(len(joined))
+            self._broker.answer_memory.add_bytes(len(joined))
             self._ctx.held_bytes += len(joined)
         else:
-            self._ctx.hold(release)
+            self._ctx.call_after_response(release)
         return cut
 
     async def _read_cold(self, place: Place, plan: Plan) -> None:
@@ -300,7 +300,7 @@ class ShareRead:
             buffers = await self._commit_log.read(plan, patience_s, aborted)
             size_bytes = sum(map(len, buffers))
             if size_bytes > held:  # one batch is read whatever its size
-                self._broker.answer_memory.hold(size_bytes - held)
+                self._broker.answer_memory.add_bytes(size_bytes - held)
                 held = size_bytes
             if not self._ctx.is_gone() and self._acquire(place, plan, buffers, aborted or [], None):
                 self._broker.answer_memory.release(held - size_bytes)
@@ -315,7 +315,7 @@ class ShareRead:
     async def _take_memory(self, size_bytes: int) -> int:
         """Reserve memory for what is read; 0 if there is none for long."""
         memory = self._broker.answer_memory
-        granted = memory.take(size_bytes)
+        granted = memory.reserve(size_bytes)
         if granted:
             return granted
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()

@@ -53,7 +53,7 @@ async def streams_group_heartbeat(
             error_code=int(error.code), error_message=error.message
         )
     service = ctx.broker.groups
-    answer = service.submit(STREAMS_HEARTBEAT, client_of(ctx), ctx.version, req)
+    answer = service.handle_request(STREAMS_HEARTBEAT, client_of(ctx), ctx.version, req)
     if not answer.done():
         ctx.park()
     result = await answer
@@ -112,7 +112,7 @@ def _create_missing(ctx: RequestContext, group_id: str, result: StreamsHeartbeat
 
     # As long as two heartbeats: each member shows the error once.
     pause_ms = 2 * result.response.heartbeat_interval_ms
-    topics.begin(group_id, missing, create, pause_ms)
+    topics.start_creation(group_id, missing, create, pause_ms)
     errors = topics.errors_of(missing)
     if errors:
         shown = ", ".join(f"{n} ({text})" for n, text in islice(errors.items(), MAX_ERRORS_SHOWN))

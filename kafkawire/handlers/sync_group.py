@@ -21,7 +21,7 @@ async def sync_group(ctx: RequestContext, req: SyncGroupRequest) -> SyncGroupRes
     requests."""
     if ctx.version >= PROTOCOL_FROM and (req.protocol_type is None or req.protocol_name is None):
         return SyncGroupResponse(error_code=int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-    answer = ctx.broker.groups.submit(SYNC, client_of(ctx), ctx.version, req)
+    answer = ctx.broker.groups.handle_request(SYNC, client_of(ctx), ctx.version, req)
     if not answer.done():
         ctx.park()
     return await answer

@@ -40,7 +40,7 @@ class TopicEntry(NamedTuple):
     """Its operations are not shown."""
 
     @classmethod
-    def of(cls, topic: TopicInfo) -> TopicEntry:
+    def from_topic(cls, topic: TopicInfo) -> TopicEntry:
         return cls(ErrorCode.NONE, topic.name, topic.id, topic)
 
 

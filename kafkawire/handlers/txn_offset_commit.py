@@ -56,7 +56,7 @@ async def txn_offset_commit(
 
     def ask(part: list[_Entry]) -> asyncio.Future[TxnOffsetCommitResponse]:
         commit = VerifiedCommit(_part(req, part), verified.guard)
-        return groups.submit(TXN_COMMIT, client_of(ctx), ctx.version, commit)
+        return groups.handle_request(TXN_COMMIT, client_of(ctx), ctx.version, commit)
 
     def on_answer(part: list[_Entry], decided: TxnOffsetCommitResponse) -> bool:
         codes = (entry.error_code for topic in decided.topics for entry in topic.partitions)
@@ -71,7 +71,7 @@ async def txn_offset_commit(
         else:  # deleted while the transaction was verified
             entry.answer.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             await ctx.give_way()
-    await portions.end(always=False)
+    await portions.send_rest(always=False)
     await ctx.empty_slowly(entries)
     return response
 

@@ -177,9 +177,9 @@ class Adoption:
             self._history.give(partition)
             # What was appended may be of earlier epochs; the current one begins after it.
             if partition.epochs[-1][0] < partition.leader_epoch:
-                partition.lead(partition.leader_epoch)
+                partition.start_epoch(partition.leader_epoch)
             # The objects have everything: it is committed.
-            partition.advance(partition.next_offset)
+            partition.raise_high_watermark(partition.next_offset)
             await self._slices.give_way()
 
     def _report_lost(self, partition: Partition, known: int) -> None:
@@ -216,7 +216,7 @@ def _rewind(partition: Partition) -> None:
     if end >= known:
         return
     _continue_at(partition, end)
-    partition.advance(end)
+    partition.raise_high_watermark(end)
 
 
 def _end_epochs(partition: Partition, replayed: int) -> None:

@@ -55,7 +55,7 @@ class EarlierLogs:
         self._node_id = node_id
         self._broker_epoch = broker_epoch
 
-    async def end(self, log: ObjectLog) -> tuple[int, list[EarlierObject]]:
+    async def fence_log(self, log: ObjectLog) -> tuple[int, list[EarlierObject]]:
         """Return the sequence number of the fence of a log, which is put if there is none, and the
         needed objects below it. Missing and damaged ones are logged and left out. Raises ValueError
         if the URL of the log is invalid, JournalFormatError if a newer program wrote an object."""

@@ -171,7 +171,7 @@ class HandOver:
                 await self._cut(moving)
                 # A swap that began before they were closed is in memory then; later ones are
                 # refused.
-                await self._segments.swapper.settle()
+                await self._segments.swapper.check_unknown_outcomes()
                 await self._upload([each for each in moving if each.config.movable])
                 self._refuse_uncut(moving, made)
                 await self._checkpoints.save()

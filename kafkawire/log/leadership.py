@@ -112,13 +112,13 @@ class Leadership:
         """Resign some partitions in one step; return those that were in memory."""
         # In one step, without an await: the catalog has the new leader already.
         self._loader.changed_leaders(numbers)
-        self._segments.cutter.forget(numbers)
+        self._segments.cutter.clear_damage(numbers)
         gone: list[Partition] = []
         for number in numbers:
             self._commit_log.trimmed.pop(number, None)
             partition = self._loader.partitions.get(number)
             if partition is not None and not partition.resigned:
-                self._loader.resign(partition)
+                self._loader.resign_partition(partition)
                 gone.append(partition)
         # What is queued would be written after the new leader has begun.
         self._commit_log.drop_resigned()
@@ -230,8 +230,8 @@ class Leadership:
             await self.resign(stale)
         if wanted:
             self._loader.changed_leaders(wanted)
-            self._segments.cutter.forget(wanted)
-            self._segments.cleaner.note(wanted)
+            self._segments.cutter.clear_damage(wanted)
+            self._segments.cleaner.note_partitions(wanted)
 
     def _is_stale(self, number: int) -> bool:
         """Return whether a partition in memory is of an earlier term."""
@@ -240,7 +240,7 @@ class Leadership:
             return False
         return partition.resigned or partition.leader_epoch != location.leader_epoch
 
-    def forget(self, number: int) -> None:
+    def release_deleted(self, number: int) -> None:
         """Release the journals that were kept for a partition: its topic is deleted."""
         self._left.pop(number, None)  # the next start removes it from the file
         journals = self.kept.pop(number, None)

@@ -285,7 +285,7 @@ class Log:
         self.commit_log.ledger.start(self.journals, committed, self.start, ledger)
         if not kept:  # only now: what an older version left of a ledger does not count
             write_run(fs, self.folder, RunState(self.start, -1, self.config.flush))
-        self.journals.discard(recovered.discarded)
+        self.journals.make_spares(recovered.discarded)
         await self._adopt(written if raised else set())
         self.after_clean_end = clean and log_position == clean_end
         self._begin(recovered.found)
@@ -293,7 +293,7 @@ class Log:
             # Its records may have the offsets of new ones, which a cut must not confuse.
             await end_journal(self.commit_log, self.indexer, self.journals.active)
         if self.object_logs is not None:
-            await self.object_logs.begin(self.commit_log)
+            await self.object_logs.start_storing(self.commit_log)
 
     def _fill(
         self,
@@ -397,7 +397,7 @@ class Log:
                 report_absent(partition)
             # Stored before the first append: a checkpoint follows.
             if partition.epochs[-1][0] < partition.leader_epoch:
-                partition.lead(partition.leader_epoch)
+                partition.start_epoch(partition.leader_epoch)
                 began = True
         return began
 
@@ -417,7 +417,7 @@ class Log:
         for number in numbers:
             location = self._catalog.locate(number)
             if location is not None:
-                self.partitions[number].lead(location.leader_epoch)
+                self.partitions[number].start_epoch(location.leader_epoch)
 
     def _begin(self, found: list[RecoveredJournal]) -> None:
         for item in (each for each in found if each.journal.rolled and not each.journal.indexed):
@@ -462,11 +462,11 @@ class Log:
                 partition.remove()
                 self._note_released(list(partition.journal_extents.journal))
                 partition.notify_watchers()
-            self.leadership.forget(row.number)
+            self.leadership.release_deleted(row.number)
         delay_ms = int(info.configs.get("file.delete.delay.ms", -1))
         self.segments.deletion.delete_partitions((row.number for row in info.partitions), delay_ms)
-        lags = self.loader.configs.forget(info.id)
-        self.loader.traffic.forget(info.name)
+        lags = self.loader.configs.remove_topic(info.id)
+        self.loader.traffic.remove_topic(info.name)
         self.catalog_frames.write_deletion(info.id, info.name)
         self.hooks.topic_removed(info)
         self._lags_changed(lags)
@@ -503,7 +503,7 @@ class Log:
                 journal.live -= 1
 
     async def _store_states(self, states: list[PartitionCheckpoint]) -> None:
-        await self.checkpoints.store(states)
+        await self.checkpoints.store_states(states)
 
     async def _move_log_starts(self, starts: dict[int, int]) -> None:
         await self.checkpoints.move_log_starts(starts)
@@ -555,7 +555,7 @@ class Log:
             for each in (self.replication, self.object_logs):
                 if each is not None:
                     await each.close()
-            await self.commit_log.end()
+            await self.commit_log.drain()
             self.commit_log.ledger.close()
             self.segments.close()
             await self.journals.wait_for_files()

@@ -135,7 +135,9 @@ class ObjectLogs:
         if commit_log.object_sink.queue.size_bytes:
             await self._open_patiently(commit_log, release)
             try:
-                await await_callbacks(lambda fn: commit_log.after((commit_log.object_sink,), fn))
+                await await_callbacks(
+                    lambda fn: commit_log.call_when_durable((commit_log.object_sink,), fn)
+                )
             except KafkaError as failure:
                 raise Superseded(failure.message) from failure
 
@@ -147,7 +149,7 @@ class ObjectLogs:
             await self._adopt(commit_log, adoption)
         return set(adoption.changed)
 
-    async def begin(self, commit_log: CommitLog) -> None:
+    async def start_storing(self, commit_log: CommitLog) -> None:
         """Have what is appended from now on stored, and what is not needed any more released."""
         release = self.release
         assert release is not None, "recovered before"
@@ -202,7 +204,7 @@ class ObjectLogs:
                 if not self.unusable:
                     await self._open(commit_log, release)
                     return
-                commit_log.object_sink.refuse(self.unusable)
+                commit_log.object_sink.refuse_batches(self.unusable)
             except (OSError, StoreError) as failure:
                 logger.warning(
                     "the log of objects cannot be opened, topics with durability=s3 wait for it: "
@@ -236,7 +238,7 @@ class ObjectLogs:
     async def _end(self, log: ObjectLog) -> None:
         """End the log of a previous life and note its needed objects."""
         try:
-            ended, found = await self._earlier.end(log)
+            ended, found = await self._earlier.fence_log(log)
         except (StoreError, ValueError) as failure:
             raise IdentityError(
                 f"{log.url} has log objects that broker {self._node_id} needs, and cannot be read: "

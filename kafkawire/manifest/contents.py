@@ -78,7 +78,7 @@ class Manifest:
         """The partitions with uploads, ascending."""
         return self.state.partitions.number
 
-    def partition(self, number: int) -> ManifestPartition | None:
+    def get_partition(self, number: int) -> ManifestPartition | None:
         """Return one partition; None if it has no uploads or does not exist."""
         row = self._partition_rows.get(number)
         return None if row is None else self.state.partitions[row]

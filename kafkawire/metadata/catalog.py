@@ -263,7 +263,7 @@ class Catalog:
     def add_partitions(self, topic_id: bytes, added: Sequence[PartitionInfo]) -> None:
         """Add partitions of a topic, in index order."""
         row = self._directory.rows_by_id[topic_id]
-        have = self._directory.size(row)
+        have = self._directory.partition_count(row)
         assert [info.index for info in added] == list(range(have, have + len(added))), added
         self._directory.add_partitions(row, added)
         self.version += 1
@@ -371,10 +371,10 @@ class Catalog:
         """Return the journal with the topic's newest catalog frame; 0 if unknown."""
         return self._directory.described_in(topic_id)
 
-    def describe(self, topic_id: bytes, journal: int) -> None:
-        """Record the journal of catalog frames; see `Directory.describe`. Responses to clients do
-        not change."""
-        self._directory.describe(topic_id, journal)
+    def record_journal(self, topic_id: bytes, journal: int) -> None:
+        """Record the journal of catalog frames; see `Directory.record_journal`. Responses to
+        clients do not change."""
+        self._directory.record_journal(topic_id, journal)
 
     def not_described(self) -> list[bytes]:
         """Return the topics without a known catalog frame."""
@@ -415,7 +415,7 @@ class Topics(Mapping[K, TopicInfo]):
     def size_of(self, key: K) -> int | None:
         """Return the number of partitions of a topic; None if it does not exist."""
         row = self._rows.get(key)
-        return None if row is None else self._directory.size(row)
+        return None if row is None else self._directory.partition_count(row)
 
     def facts_of(self, key: K) -> TopicFacts:
         """Return a topic without its partitions, at constant cost. Raises KeyError."""

@@ -222,7 +222,7 @@ class Directory:
             after -= count
         return None
 
-    def size(self, row: int) -> int:
+    def partition_count(self, row: int) -> int:
         """Return the number of partitions of the topic at `row`."""
         return self._count[row] + sum(count for _, count in self._more.get(row, ()))
 
@@ -235,7 +235,10 @@ class Directory:
     def facts(self, row: int) -> TopicFacts:
         """Return the topic at `row`, without creating its partitions."""
         return TopicFacts(
-            self.size(row), row in self._internal, self._created[row], self._configs.get(row, {})
+            self.partition_count(row),
+            row in self._internal,
+            self._created[row],
+            self._configs.get(row, {}),
         )
 
     def last_number(self) -> int:
@@ -363,7 +366,7 @@ class Directory:
         row = self.rows_by_id.get(topic_id)
         return 0 if row is None else self._described_in[row]
 
-    def describe(self, topic_id: bytes, journal: int) -> None:
+    def record_journal(self, topic_id: bytes, journal: int) -> None:
         """Record that a catalog frame of the topic was written; no effect if the topic was
         deleted."""
         row = self.rows_by_id.get(topic_id)

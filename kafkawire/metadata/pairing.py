@@ -74,7 +74,7 @@ class SeenInSql:
         _compare("generation", rows[0][0] - 1, self.generation)
         return int(rows[0][0])
 
-    def note(self, generation: int) -> None:
+    def note_generation(self, generation: int) -> None:
         """Note a generation that SQL has."""
         self.generation = max(self.generation, generation)
 

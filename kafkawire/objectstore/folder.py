@@ -171,7 +171,7 @@ class FolderProvider:
         condition: StoreCondition,
     ) -> Stored:
         path = self._path(key)
-        temporary = self._staging.begin(key, path)
+        temporary = self._staging.create_temporary(key, path)
         try:
             # Here and in `fill` only errors of the tier's files are translated: a local file's
             # OSError is raised unchanged.
@@ -239,7 +239,7 @@ class _Local(Exception):
 def _copy(source: Reading, out: Writing, limit: RateLimit, call: Call) -> None:
     while chunk := source.read(CHUNK_BYTES):
         out.write(chunk)
-        limit.take(len(chunk), call.check)
+        limit.wait_for_rate(len(chunk), call.check)
 
 
 def _walk(folder: str, key: str, prefix: str, after: str) -> Iterator[Listed]:

@@ -62,7 +62,7 @@ class Staging(Protocol):
     def check(self) -> None:
         """Raise Refused unless the folder can be used."""
 
-    def begin(self, key: str, path: str) -> str:
+    def create_temporary(self, key: str, path: str) -> str:
         """Return the path of a new temporary file, whose folder exists."""
 
     def settle(
@@ -111,7 +111,7 @@ class OwnStaging:
                 if os.stat(path).st_mtime < time.time() - UNFINISHED_S:
                     os.remove(path)
 
-    def begin(self, key: str, path: str) -> str:
+    def create_temporary(self, key: str, path: str) -> str:
         self.check()
         return os.path.join(self._unfinished, f"{_begun_name(key)}{os.urandom(6).hex()}")
 
@@ -164,7 +164,7 @@ class SharedStaging:
     def check(self) -> None:
         """Do nothing: a missing folder counts as empty."""
 
-    def begin(self, key: str, path: str) -> str:
+    def create_temporary(self, key: str, path: str) -> str:
         folder, name = os.path.split(path)
         with translate_os_errors(key):
             os.makedirs(folder, exist_ok=True)

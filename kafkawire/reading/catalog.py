@@ -299,7 +299,7 @@ class SourceCatalog:
             facts = holding.manifest.topics.get(topic.name)
             if facts is None or facts.id != topic.id or partition >= len(facts.partitions):
                 continue
-            row = holding.manifest.partition(facts.partitions[partition])
+            row = holding.manifest.get_partition(facts.partitions[partition])
             if row is not None:
                 held.append((holder, holding, row.number))
                 log_start = max(log_start, row.log_start)

@@ -38,7 +38,7 @@ def ranges_with_keys(
         at = part.range.base
         for piece in part.pieces:
             _add(found, part.range, at, piece.base)
-            for base, end in kept.of(piece):
+            for base, end in kept.kept_ranges(piece):
                 _add(found, part.range, base, end)
             at = piece.end
         _add(found, part.range, at, part.range.end)
@@ -51,7 +51,7 @@ class _Kept:
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self._pieces, self._at = pieces, 0
 
-    def of(self, piece: Piece) -> Iterator[tuple[int, int]]:
+    def kept_ranges(self, piece: Piece) -> Iterator[tuple[int, int]]:
         """Yield the ranges that are left of a piece; called for all pieces in order."""
         while self._at < len(self._pieces):
             each = self._pieces[self._at]

@@ -116,7 +116,7 @@ class Pruning:
         values = {TOPIC: topic, PARTITION: partition}
         return all(each.holds(values[each.kind]) for each in self.conditions)
 
-    def of(
+    def prune_ranges(
         self,
         wanted: Iterable[PartitionRange],
         times: Callable[[Sequence[tuple[str, int, int]]], Sequence[int | None]],

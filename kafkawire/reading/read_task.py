@@ -154,7 +154,7 @@ class _Reader:
                     self._find_again(left, number)
                     return
             yield from self._hole(part, part.range.end)
-            self._decoder.end()
+            self._decoder.end_range()
             self._explain(part)
             self._account = None
             left.pop(0)
@@ -174,7 +174,7 @@ class _Reader:
         if self._account is None:
             self._account = Account(part.range)
             self._accounts.append(self._account)
-        self._decoder.begin(self._account, lambda: self._list_aborted(part))
+        self._decoder.start_range(self._account, lambda: self._list_aborted(part))
 
     def _list_aborted(self, part: TaskPart) -> list[Aborted]:
         from kafkawire.reading.transactions import aborted_transactions
@@ -223,7 +223,9 @@ class _Reader:
         view = memoryview(run.data)
         while len(view):
             try:
-                yield from self._decoder.feed(view, check_crc=run.check_crc, upto=run.upto)
+                yield from self._decoder.decode_batches(
+                    view, check_crc=run.check_crc, upto=run.upto
+                )
                 return
             except DamagedData as error:
                 start, stop = self._decoder.broken

@@ -88,7 +88,7 @@ class LiveTail:
                 after = batches[-1][1].last_offset + 1
                 if after < upto:
                     self._fetch_ahead((topic, partition), after)
-                decoder.begin(account, _list_aborted(got, batches))
+                decoder.start_range(account, _list_aborted(got, batches))
                 yield from self._decode(decoder, got, batches, damaged)
             elif found:
                 decoder.skip(upto, COMPACTED)
@@ -190,7 +190,7 @@ class LiveTail:
         after = last.last_offset + 1
         while len(view):
             try:
-                yield from decoder.feed(view, check_crc=True, upto=after)
+                yield from decoder.decode_batches(view, check_crc=True, upto=after)
                 return
             except DamagedData as error:
                 start, stop = decoder.broken

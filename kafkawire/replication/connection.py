@@ -102,7 +102,7 @@ class BrokerConnection:
         try:
             self._serve_writes(node, hello, writer)
         finally:
-            self._writers.end(writer)
+            self._writers.remove_writer(writer)
 
     def refuse(self, reason: Message) -> None:
         self._messages.refuse(reason)
@@ -139,7 +139,7 @@ class BrokerConnection:
             for message in self._messages.messages():
                 if isinstance(message, BeginMessage) and not has_begun:
                     # First: the former connection of this log may still write.
-                    self._writers.begin(writer)
+                    self._writers.set_writer(writer)
                     self._begin(node, hello, message)
                     has_begun = True
                 elif not has_begun or isinstance(message, BeginMessage):
@@ -151,7 +151,7 @@ class BrokerConnection:
                     node.mark(epoch, message.committed, message.first)
                     is_due = True
                 elif isinstance(message, ForgetMessage):
-                    node.forget(epoch)
+                    node.delete_earlier_copies(epoch)
             # Once for all messages of one receive: a broker that sends faster than the disk syncs
             # gets fewer and larger ACKs.
             if is_due:
@@ -159,7 +159,7 @@ class BrokerConnection:
             has_more = self._messages.receive()
 
     def _begin(self, node: NodeCopies, hello: HelloMessage, begin: BeginMessage) -> None:
-        end = node.begin(hello.epoch, begin.continues, begin.at, begin.first)
+        end = node.start_epoch(hello.epoch, begin.continues, begin.at, begin.first)
         self._messages.send(HaveMessage(end))
         logger.info(
             "broker %d, epoch %d, streams its log from %s: this copy continues at %s",
@@ -179,7 +179,7 @@ class BrokerConnection:
                     data = node.read(listed, message.position, message.length)
                     self._messages.send_bytes(message.position, data)
                 elif isinstance(message, ForgetMessage):
-                    node.forget(hello.epoch)
+                    node.delete_earlier_copies(hello.epoch)
             has_more = self._messages.receive()
 
     def _fence(self, node: NodeCopies, epoch: int) -> None:

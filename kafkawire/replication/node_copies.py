@@ -60,13 +60,14 @@ class NodeCopies:
         if str(node_id) in files.names(os.path.dirname(folder)):
             self._open()
 
-    def begin(self, epoch: int, continues: int, at: int, first: int) -> int:
+    def start_epoch(self, epoch: int, continues: int, at: int, first: int) -> int:
         """Make the copy of an epoch the one that is written to, and return the log position from
         which on bytes are sent: everything before it is durable.
 
         If there is a copy of this epoch it is resumed. Otherwise the newest copy that has the log
         of epoch `continues` becomes that of this epoch, without its bytes at and after `at`.
-        Otherwise an empty copy begins with the journal `first`; earlier copies stay until `forget`.
+        Otherwise an empty copy begins with the journal `first`; earlier copies stay until
+        `delete_earlier_copies`.
         """
         with self._hold_lock():
             self._check(epoch)
@@ -96,7 +97,7 @@ class NodeCopies:
         with self._hold_lock():
             self._current(epoch).mark(committed, first)
 
-    def forget(self, epoch: int) -> None:
+    def delete_earlier_copies(self, epoch: int) -> None:
         """Delete the copies of lower epochs. A folder with files that are not of a copy stays."""
         with self._hold_lock():
             self._check(epoch)

@@ -25,7 +25,7 @@ class Writers:
         self._lock = Lock()
         self._current: dict[tuple[int, int], LogWriter] = {}
 
-    def begin(self, writer: LogWriter) -> None:
+    def set_writer(self, writer: LogWriter) -> None:
         """Make a connection the one that writes its log, after the former one has ended. Raises
         FollowerError if that does not end."""
         # Until the thread of the former one has ended: both would write at the same log position.
@@ -41,7 +41,7 @@ class Writers:
                     f"{self._replaced_s:g} s: the disk may be slow or hang"
                 )
 
-    def end(self, writer: LogWriter) -> None:
+    def remove_writer(self, writer: LogWriter) -> None:
         with self._lock:
             # Not if it never began, as it waited for a former one.
             if self._current.get(writer.log) is writer:

@@ -92,7 +92,7 @@ async def list_broker_folders(env: Env, store: ObjectStore) -> list[BrokerFolder
     StoreError."""
     asking, prefix, after = RetryingCalls(env, store), f"{NODES}/", ""
     nodes: list[int] = []
-    while found := await asking.first(prefix, after):
+    while found := await asking.first_key(prefix, after):
         name = found[len(prefix) :].partition("/")[0]
         if name.isascii() and name.isdigit():
             nodes.append(int(name))
@@ -104,10 +104,10 @@ async def list_broker_folders(env: Env, store: ObjectStore) -> list[BrokerFolder
 async def _has_manifest(asking: RetryingCalls, node: int) -> bool:
     folder = f"{folder_of(node)}/"
     logs = folder + LOGS
-    first = await asking.first(folder, "")
+    first = await asking.first_key(folder, "")
     if first is None or not first.startswith(logs):
         return first is not None
-    return await asking.first(folder, logs.removesuffix("/") + AFTER_SLASH) is not None
+    return await asking.first_key(folder, logs.removesuffix("/") + AFTER_SLASH) is not None
 
 
 async def gather_from_part(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
@@ -204,7 +204,7 @@ class _Gathering:
         seen.last_producer_id = cluster.next_producer_id - 1
         seen.configs = cluster.configs
         for topic in head.topics:
-            seen.topics[topic.id] = TopicSeen.of(topic)
+            seen.topics[topic.id] = TopicSeen.from_topic(topic)
         for row in head.partitions:
             try:
                 epochs = unpack_epochs(bytes(row.epochs))
@@ -330,7 +330,7 @@ class _Gathering:
             state = tail.states.get(entry.number)
             if state is None:
                 continue
-            partition = self._seen.of(entry.number)
+            partition = self._seen.get_or_add(entry.number)
             partition.log_start = max(partition.log_start, state.log_start)
             if entry.end_offset > self._newest.get(entry.number, -1):
                 try:

@@ -264,7 +264,7 @@ def add_bucket(seen: FolderEvidence, bucket: BucketEvidence) -> None:
 
 def _partition_of(seen: FolderEvidence, number: int, owner: Owner) -> PartitionSeen:
     topic, index = owner
-    partition = seen.of(number, topic.id)
+    partition = seen.get_or_add(number, topic.id)
     partition.topic, partition.index = partition.topic or topic.name, index
     return partition
 

@@ -114,7 +114,7 @@ def _read_segments(env: Env, folder: str, seen: FolderEvidence, progress: Progre
         except FormatError as failure:
             seen.unreadable.append((path, str(failure)))
     for (number, topic_id), (end, state) in newest.items():
-        _begin_replay(seen.of(number, topic_id), end, state)
+        _begin_replay(seen.get_or_add(number, topic_id), end, state)
     progress("segments", len(names), len(names))
 
 
@@ -132,7 +132,7 @@ def _read_segment(env: Env, path: str, seen: FolderEvidence, newest: Newest) -> 
     seen.last_producer_id = max([seen.last_producer_id, *ids])
     seen.segments.append(one)
     for entry in file.directory:
-        partition = seen.of(entry.number, entry.topic_id)
+        partition = seen.get_or_add(entry.number, entry.topic_id)
         partition.shares.append(SegmentShare(one, entry))
         partition.topic, partition.index = entry.topic, entry.index
         partition.next_offset = max(partition.next_offset, entry.end_offset)
@@ -183,14 +183,14 @@ def _read_journal(env: Env, found: RecoveredJournal, seen: FolderEvidence) -> No
     for position, head, starts in frames(view, journal.number, journal.end):
         payload = view[position + HEAD_BYTES : position + HEAD_BYTES + head.length]
         if head.kind == KIND_BATCH:
-            partition = seen.of(head.number, named.get(head.number, b""))
+            partition = seen.get_or_add(head.number, named.get(head.number, b""))
             _replay_batches(view, partition, starts, seen)
             partition.places.append(head.log_position)
             partition.ends.append(partition.ranges[-1][1])
         elif head.kind == KIND_NAMING:
             naming = read_naming(payload)
             named[head.number] = naming.topic_id
-            partition = seen.of(head.number, naming.topic_id)
+            partition = seen.get_or_add(head.number, naming.topic_id)
             partition.topic, partition.index = naming.topic, naming.index
             partition.log_start = max(partition.log_start, naming.log_start)
             partition.stored_start = max(partition.stored_start, naming.log_start)
@@ -266,7 +266,7 @@ def _add_manifest_topics(manifest: Manifest, seen: FolderEvidence) -> None:
     for topic in manifest.state.topics:
         owners.update(dict.fromkeys(topic.partitions, topic.id))
         if topic.id not in seen.topics and topic.id not in seen.deleted:
-            more[topic.id] = TopicSeen.of(topic)
+            more[topic.id] = TopicSeen.from_topic(topic)
     seen.topics = {**more, **seen.topics}
     for row in manifest.state.partitions:
         slot = seen.slot(row.number, owners.get(row.number, b""))

@@ -116,7 +116,7 @@ class TopicSeen:
     seen_ms: int = 0
 
     @staticmethod
-    def of(topic: ManifestTopic) -> TopicSeen:
+    def from_topic(topic: ManifestTopic) -> TopicSeen:
         return TopicSeen(
             topic.id, topic.name, topic.internal, topic.created_ms, dict(topic.configs),
             len(topic.partitions), dict(enumerate(topic.partitions)),
@@ -241,7 +241,7 @@ class BucketEvidence(Evidence):
     cluster_id: str | None = None
     deleted_objects: int = 0
 
-    def of(self, number: int) -> PartitionSeen:
+    def get_or_add(self, number: int) -> PartitionSeen:
         if number not in self.partitions:
             self.partitions[number] = PartitionSeen(number)
         return self.partitions[number]
@@ -282,8 +282,9 @@ class FolderEvidence(Evidence):
     recovered: Recovered = field(default_factory=Recovered)
     bounds: Mapping[int, int] | None = None
 
-    def of(self, number: int, topic_id: bytes = b"") -> PartitionSeen:
-        """Facts known so far about a partition; `topic_id` empty: its topic is unknown."""
+    def get_or_add(self, number: int, topic_id: bytes = b"") -> PartitionSeen:
+        """Return the facts known so far about a partition; `topic_id` empty: its topic is
+        unknown."""
         slot = self.slot(number, topic_id)
         if slot is None:
             slot = -1 - len(self.slots)

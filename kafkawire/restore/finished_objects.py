@@ -41,7 +41,7 @@ ROWS_AT_ONCE = 50
 """Rows of objects read at a time: each may have the ranges of ten thousand partitions."""
 
 Stores = Callable[[int], "ObjectStore | None"]
-"""Returns the store of a tier by its number, as `Tiers.store`; None if it is not available."""
+"""Returns the store of a tier by its number, as `Tiers.find_store`; None if it is not available."""
 
 
 class StoredPart(NamedTuple):
@@ -53,8 +53,8 @@ class StoredPart(NamedTuple):
 
 
 class FinishedObjects:
-    """The finished objects of all tiers. `open` reads which there are, then `of` finds those of
-    some partitions."""
+    """The finished objects of all tiers. `open` reads which there are, then `find_parts` finds
+    those of some partitions."""
 
     def __init__(self, env: Env, storage: SegmentCatalog, stores: Stores, node_id: int) -> None:
         self._env = env
@@ -64,8 +64,9 @@ class FinishedObjects:
         self._manifests: list[tuple[TierRow, Manifest]] = []
 
     async def open(self, numbers: Collection[int]) -> None:
-        """Read the manifests of all tiers. `numbers`: the partitions that `of` will be called with.
-        Raises StoreError if one cannot be read, NewerFormatError, and the storage's errors."""
+        """Read the manifests of all tiers. `numbers`: the partitions that `find_parts` will be
+        called with. Raises StoreError if one cannot be read, NewerFormatError, and the storage's
+        errors."""
         self._manifests = []
         for tier in await self._storage.tiers():
             if tier.state == LEFT:
@@ -138,7 +139,7 @@ class FinishedObjects:
                 entries.append(_entry(each))
         return Manifest(Snapshot(0, "", self._node_id, 0, 0, objects=objects, entries=entries))
 
-    async def of(self, numbers: Iterable[int]) -> dict[int, list[StoredPart]]:
+    async def find_parts(self, numbers: Iterable[int]) -> dict[int, list[StoredPart]]:
         """Return the parts of these partitions in objects finished now. The storage's errors."""
         found: dict[int, list[StoredPart]] = {number: [] for number in numbers}
         for tier, manifest in self._manifests:

@@ -168,7 +168,7 @@ class _Log:
             topic.count = max(topic.count, naming.index + 1)
             if head is not None and not topic.described:
                 topic.seen_ms = max(topic.seen_ms, head.created_ms)
-            partition = seen.of(number)
+            partition = seen.get_or_add(number)
             partition.epoch = max(partition.epoch, naming.leader_epoch)
             partition.log_start = max(partition.log_start, naming.log_start)
 

@@ -139,7 +139,9 @@ async def correct_rows(
     )  # fmt: skip
     try:
         await tiers.open()
-        return await forget_lost_files(env, storage, catalog, config.node_id, home, tiers.store)
+        return await forget_lost_files(
+            env, storage, catalog, config.node_id, home, tiers.find_store
+        )
     finally:
         await tiers.close_others()
 
@@ -306,7 +308,7 @@ class _Correction:
         rows = await self._storage.load_partitions(numbers)
         ids = sorted({each.segment_id for row in rows for each in row.mappings})
         segments = {row.id: row for row in await self._storage.segments_by_id(ids)}
-        stored = await self._objects.of(numbers)
+        stored = await self._objects.find_parts(numbers)
         change = _Change()
         for row in rows:
             pieces = _Pieces(row, segments, self._lost, stored[row.number])
@@ -345,7 +347,7 @@ class _Correction:
             # The object cannot be read: choose again without it.
             if copied is None:
                 pieces.leave_out(each.piece)
-                await self._copier.discard([made for made, _ in swap.finished])
+                await self._copier.delete_copies([made for made, _ in swap.finished])
                 return await self._copy_parts(pieces, pieces.choose())
             swap.finished.append(copied)
         for part in pieces.list_entered(chosen):
@@ -458,7 +460,7 @@ class PartCopier:
         output = SegmentOutput(
             segment_path(self._segments, row.uuid), row.uuid, [], generation, row.retention_class
         )
-        origin = await self._origins.of([keep.number])
+        origin = await self._origins.current_topics([keep.number])
         arguments = RewriteArguments(
             self._node_id, row.created_ms, [Input(path, source.uuid, pack([keep]))], output, origin
         )
@@ -479,7 +481,7 @@ class PartCopier:
         row.size_bytes = made.size_bytes
         return row, [range_of(entry, row.id, DUE_NOW) for entry in entries_of(made)]
 
-    async def discard(self, rows: Sequence[SegmentRow]) -> None:
+    async def delete_copies(self, rows: Sequence[SegmentRow]) -> None:
         """Remove copies that are not used. Raises OSError and the storage's errors."""
         # The files first: none may be left without a row.
         paths = [segment_path(self._segments, row.uuid) for row in rows]

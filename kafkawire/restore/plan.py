@@ -507,7 +507,7 @@ def _add_losses(seen: FolderEvidence, plan: RestorePlan) -> None:
     plan.aside = [*unreached, *(path for path, _ in seen.unreadable)]
     names = {p.number: f"{p.topic}-{p.index}" for p in seen.partitions.values() if p.topic}
     for damage in seen.damage:
-        what = damage.text(lambda number: names.get(number, f"partition {number}"))
+        what = damage.description(lambda number: names.get(number, f"partition {number}"))
         plan.add_doubt(DoubtKind.DAMAGED, f"journal {damage.gap.journal} {what}")
     if not seen.has_manifest:
         plan.add_doubt(

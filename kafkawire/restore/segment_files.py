@@ -122,9 +122,11 @@ class SegmentFiles:
                     part.aborted or [],
                     part.lost,
                 )
-                writer.begin(part.number, (topic.id, topic.name, index), part.first, state)
+                writer.start_partition(
+                    part.number, (topic.id, topic.name, index), part.first, state
+                )
                 writer.write(part.batches)
-                writer.end(part.end)
+                writer.end_partition(part.end)
             return writer.finish()
 
 
@@ -220,7 +222,7 @@ class Conversion:
         ledgers = [os.path.join(self._home, name) for name in LEDGERS if name in there]
         # The ledger first: it names the journals, which would seem to be lost.
         for path in [*ledgers, *self._old]:
-            quarantine.take(path, WHY, self._env.clock.now_ms())
+            quarantine.move_file(path, WHY, self._env.clock.now_ms())
 
     def _segments(self, progress: Progress) -> None:
         """Rewrite the segment files with an entry whose number has changed."""

@@ -106,7 +106,7 @@ class Backlog:
         found = await self._env.offload.submit("files", self._index.read_followed, number)
         if found is not None and found.until > self._partition.next_offset:
             # With flush=os a crash can lose records that the index has.
-            await self._env.offload.submit("files", self._index.drop, number)
+            await self._env.offload.submit("files", self._index.delete_partition, number)
             found = None
         self.followed = self._partition.log_start if found is None else found.until
         self._saved = 0 if found is None else found.records
@@ -200,7 +200,7 @@ class Backlog:
 
     def first_due_ms(self) -> int | None:
         """Return when the next record is due; None: no record waits. Call `fill` before."""
-        first = self._window.first()
+        first = self._window.first_due()
         return None if first is None else first[0]
 
     def overdue_ms(self, now_ms: int) -> int:
@@ -208,14 +208,14 @@ class Backlog:
         first_ms = self.first_due_ms()
         return 0 if first_ms is None else max(0, now_ms - first_ms)
 
-    def next(self, count: int, until_ms: int) -> list[Due]:
+    def next_due(self, count: int, until_ms: int) -> list[Due]:
         """Return the next records, at most `count`, that are due at or before `until_ms`. Call
         `fill` before."""
-        return self._window.next(count, until_ms)
+        return self._window.next_due(count, until_ms)
 
     def until(self, entries: Sequence[Due], count: int, until_ms: int) -> Due:
         """Return up to which due time everything is delivered when `entries` are, the result of
-        `next` with the same arguments."""
+        `next_due` with the same arguments."""
         horizon = self._window.horizon
         # All that was due: records with these due times that arrive later are late ones.
         if len(entries) < count and (horizon is None or horizon[0] > until_ms):
@@ -272,11 +272,11 @@ class Backlog:
 
     async def fill(self, progress: Progress) -> None:
         """Have the next waiting records in memory. Raises KafkaError, OSError, sqlite3.Error."""
-        while self._window.first() is None and self._window.horizon is not None:
+        while self._window.first_due() is None and self._window.horizon is not None:
             if self._outdated or self._saving:
                 await self.save()
             rows = await self._env.offload.submit(
-                "files", self._index.next, self._generation, self._partition.number,
+                "files", self._index.next_entries, self._generation, self._partition.number,
                 self._window.horizon, WINDOW_RECORDS,
             )  # fmt: skip
             complete = len(rows) < WINDOW_RECORDS

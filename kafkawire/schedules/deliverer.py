@@ -250,7 +250,7 @@ class Deliverer:
         backlog, progress = self.backlog, self._progress
         # Late records add corners, and every state record has all of them: deliver them first.
         many = len(progress.corners) >= CORNERS_MAX
-        if self._behind() and not (many and backlog.next(1, self._env.clock.now_ms())):
+        if self._behind() and not (many and backlog.next_due(1, self._env.clock.now_ms())):
             for offset, reason in await backlog.follow(progress):
                 self._refuse(offset, reason)
         await backlog.fill(progress)
@@ -258,7 +258,7 @@ class Deliverer:
             return
         now_ms = self._env.clock.now_ms()
         until_ms = now_ms if many else self._known_until(now_ms)
-        entries = backlog.next(STEP_RECORDS, until_ms)
+        entries = backlog.next_due(STEP_RECORDS, until_ms)
         if entries:
             await self._deliver(entries, until_ms)
         elif not self._behind():
@@ -321,7 +321,7 @@ class Deliverer:
         """Read the records that are due next, so that they are not late because of the read; the
         first `after` of them are being delivered."""
         until_ms = self._env.clock.now_ms() + AHEAD_MS
-        entries = self.backlog.next(after + STEP_RECORDS, until_ms)[after:]
+        entries = self.backlog.next_due(after + STEP_RECORDS, until_ms)[after:]
         wanted = {offset for _, offset in entries}
         missing = [each for each in entries if each[1] not in self._ahead]
         found = await self.backlog.records(missing) if missing else {}

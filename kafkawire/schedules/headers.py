@@ -42,7 +42,7 @@ class Interval(NamedTuple):
 
     every_ms: int
 
-    def after(self, first_ms: int, moment_ms: int) -> int | None:
+    def first_time_after(self, first_ms: int, moment_ms: int) -> int | None:
         """Return the first due time after `moment_ms`; None: none before the year 10000."""
         if moment_ms < first_ms:
             return first_ms
@@ -55,7 +55,7 @@ class Cron(NamedTuple):
 
     expression: str
 
-    def after(self, first_ms: int, moment_ms: int) -> int | None:
+    def first_time_after(self, first_ms: int, moment_ms: int) -> int | None:
         """Return the first matching time after `moment_ms` and not before `first_ms`; None: the
         expression matches none of the next 50 years."""
         start_ms = min(max(moment_ms, first_ms - 1), LAST_MS)
@@ -144,7 +144,7 @@ class Delivery(NamedTuple):
 
     def next_after(self, moment_ms: int) -> int | None:
         if self.repetition is not None:
-            return self.repetition.after(self.due_ms, moment_ms)
+            return self.repetition.first_time_after(self.due_ms, moment_ms)
         return self.due_ms if self.due_ms > moment_ms else None
 
 
@@ -201,7 +201,7 @@ def _target(named: Mapping[str, bytes | None], target_header: str) -> str | None
 
 def _first(repetition: Repetition, due_ms: int) -> int:
     """Return the first time of a repetition at or after the due time."""
-    first_ms = repetition.after(due_ms, due_ms - 1)
+    first_ms = repetition.first_time_after(due_ms, due_ms - 1)
     if first_ms is None:
         raise ScheduleTextError(f"{DELIVER_EVERY}: it matches no time after the due time")
     return first_ms

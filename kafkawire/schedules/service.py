@@ -224,4 +224,6 @@ class ScheduleService(CoordinatorService[StateCoordinator]):
             if coordinator is not None and coordinator.get((info.id, row.index)) is not None:
                 coordinator.store((info.id, row.index), None)
             if self._index_open:
-                await self.env.offload.submit("files", partial(self._index.drop, row.number))
+                await self.env.offload.submit(
+                    "files", partial(self._index.delete_partition, row.number)
+                )

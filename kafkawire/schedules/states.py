@@ -163,7 +163,7 @@ class StateLoader(PartitionLoader):
         super().__init__(env, partition, commit_log, place)
         self.states: dict[ScheduleKey, ScheduleState] = {}
 
-    def take(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
+    def apply_record(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
         record = decode_record(key, value)
         if record is None:
             return
@@ -234,7 +234,7 @@ class StateCoordinator(PartitionCoordinator[StateLoader]):
     def new_loader(self) -> StateLoader:
         return StateLoader(self.env, self.partition, self.commit_log, self.place)
 
-    def begin(self, loaded: StateLoader) -> None:
+    def activate(self, loaded: StateLoader) -> None:
         self._states = loaded.states
         self._loaded(self)
 

@@ -272,7 +272,7 @@ class WaitingIndex:
             raise
         return [at for at, _ in by_key], records
 
-    def next(self, generation: int, number: int, after: Due, count: int) -> list[Arrival]:
+    def next_entries(self, generation: int, number: int, after: Due, count: int) -> list[Arrival]:
         """Return the next entries after `after`, in the order of delivery, at most `count`. Raises
         IndexReplaced as `save` does, DamagedIndex."""
         self._check(generation)
@@ -311,7 +311,7 @@ class WaitingIndex:
         _, least = _check_partition(self._open, number)
         return least
 
-    def drop(self, number: int) -> None:
+    def delete_partition(self, number: int) -> None:
         connection = self._open
         connection.execute("BEGIN")
         try:

@@ -62,12 +62,12 @@ class DueWindow:
     def discard(self, offset: int) -> None:
         self._due.pop(offset, None)
 
-    def first(self) -> Due | None:
+    def first_due(self) -> Due | None:
         """Return the next entry, None if there is none in memory."""
-        found = self.next(1)
+        found = self.next_due(1)
         return found[0] if found else None
 
-    def next(self, count: int, until_ms: int | None = None) -> list[Due]:
+    def next_due(self, count: int, until_ms: int | None = None) -> list[Due]:
         """Return the next entries, at most `count`, that are due at or before `until_ms` (None: at
         any time); they stay."""
         found: list[Due] = []

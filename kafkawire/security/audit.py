@@ -53,7 +53,7 @@ class Sender(str):
     caller: Caller
 
     @classmethod
-    def of(cls, text: str, caller: Caller) -> Sender:
+    def with_caller(cls, text: str, caller: Caller) -> Sender:
         """Return the text with its caller."""
         made = cls(text)
         made.caller = caller
@@ -62,7 +62,7 @@ class Sender(str):
 
 def prefix_sender(prefix: str, sender: str) -> str:
     """Return the same client with a prefix in log lines."""
-    return Sender.of(f"{prefix}{sender}", caller_of(sender))
+    return Sender.with_caller(f"{prefix}{sender}", caller_of(sender))
 
 
 def caller_of(sender: str) -> Caller:

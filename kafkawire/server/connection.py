@@ -164,7 +164,7 @@ class Connection(Throttled[ConnectionHost]):
         """Return whether this kind of connection is allowed now; the host has its own limits."""
         return True
 
-    def refuse(self) -> None:
+    def refuse_connection(self) -> None:
         """Serve nothing: there are too many connections, and the socket is closed."""
         self.closed = True
 
@@ -251,7 +251,7 @@ class Connection(Throttled[ConnectionHost]):
         flexible = version >= api.flexible_from and api.flexible_answer
         exchange = Exchange(self, version, number, flexible)
         self.exchanges.append(exchange)
-        self.begin(exchange)
+        self.note_started(exchange)
         self.host.serve(self, exchange, api, block, body)
 
     def _refuse(self, key: int, version: int, correlation_id: int) -> None:
@@ -328,7 +328,7 @@ class Connection(Throttled[ConnectionHost]):
             self.waits &= ~HELD
             self._go_on_soon()
 
-    def begin(self, exchange: Exchange) -> None:
+    def note_started(self, exchange: Exchange) -> None:
         """A request is served in a task: the next may start after `note_served`."""
         self.waits |= BUSY
         self.serving = exchange
@@ -511,9 +511,9 @@ class MeasuredReads:
     def buffer_updated(self, count: int) -> None:
         """`count` bytes were received into the result of `get_buffer`. Hot."""
         connection, watchdog = self._connection, self._watchdog
-        begun = watchdog.begin()
+        begun = watchdog.start_call()
         self._receive(count)
-        now = watchdog.end(begun, self._last_request)
+        now = watchdog.end_call(begun, self._last_request)
         if connection.host.quotas.of_requests and not connection.closed:
             connection.client_quotas().record_loop_time(now - begun)
         if connection.sampled_tick != connection.tick:

@@ -20,14 +20,14 @@ STEP_BYTES = 1 << 20
 """Bytes sent in one call on the event loop: a quarter of a millisecond."""
 
 BEGIN_BYTES = 2 << 20
-"""Bytes sent at once by `begin`, as much as a usual response has."""
+"""Bytes sent at once by `send_now`, as much as a usual response has."""
 
 THREAD_BYTES = 4 << 20
 """Bytes sent by one call of a thread, so that spans of many clients take turns."""
 
 
 class FileSender:
-    """Sends one span. `ended` is called once, on the event loop, unless `begin` has sent all or
+    """Sends one span. `ended` is called once, on the event loop, unless `send_now` has sent all or
     `cancel` was called: with the error of the socket or the disk, or None."""
 
     __slots__ = ("_cancelled", "_ended", "_fd", "_in_thread", "_loop", "_offload", "_sent", "_span")
@@ -49,7 +49,7 @@ class FileSender:
         """Bytes that the kernel has not accepted yet."""
         return len(self._span) - self._sent
 
-    def begin(self, socket_fd: int) -> bool:
+    def send_now(self, socket_fd: int) -> bool:
         """Send what the socket takes now; return whether that was all. Raises OSError."""
         try:
             while self._sent < BEGIN_BYTES and self._is_cached():

@@ -183,11 +183,11 @@ class Host:
     ) -> None:
         """Decode in slices, then serve: a large request, and the first one of its version."""
         slot = _Slot(self._large if len(body) >= LARGE_BODY_BYTES else None)
-        await slot.begin()
+        await slot.acquire()
         try:
             await self._decode_and_serve(connection, exchange, api, block, body, begun, slot)
         finally:
-            slot.end()
+            slot.release()
 
     async def _decode_and_serve(
         self,
@@ -234,7 +234,7 @@ class Host:
         def on_parked() -> None:
             connection.note_served(exchange)
             if slot is not None:
-                slot.end()
+                slot.release()
 
         ctx = RequestContext(
             broker=self.broker,
@@ -422,13 +422,13 @@ class _Slot:
         self._gate = gate
         self._open = False
 
-    async def begin(self) -> None:
+    async def acquire(self) -> None:
         """Wait for the permission; first come, first served."""
         if self._gate is not None:
             await self._gate.acquire()
             self._open = True
 
-    def end(self) -> None:
+    def release(self) -> None:
         """Return the permission. Another call has no effect."""
         if self._open and self._gate is not None:
             self._open = False

@@ -104,7 +104,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
         self.connection.set_client_host(str(host), int(port))
         if not (self._is_allowed(peer) and self._admit()):
             self.close(None)  # logged where it was refused
-            self.connection.refuse()
+            self.connection.refuse_connection()
             return
         self.host.connections.add(self.connection)
         # The kernel takes what it can immediately; the transport buffers the rest.
@@ -186,7 +186,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
         assert not transport.get_write_buffer_size(), "responses would overtake each other"
         sender = FileSender(self.host.broker.env.offload, span, self._file_sent)
         try:
-            if sender.begin(transport.get_extra_info("socket").fileno()):
+            if sender.send_now(transport.get_extra_info("socket").fileno()):
                 return True
         except OSError as failure:
             self._file_sent(failure)

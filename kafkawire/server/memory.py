@@ -77,8 +77,8 @@ class Block:
 class Memory:
     """All receive memory of a process, at most `bound_bytes`.
 
-    At the bound `take` and `extend` fail, and the connection stops reading until `when_free` calls
-    it; so all clients together cannot exceed the bound. `force` takes memory for data that is
+    At the bound `reserve` and `extend` fail, and the connection stops reading until `when_free`
+    calls it; so all clients together cannot exceed the bound. `force` takes memory for data that is
     already received. `waiting`: number of waiting connections. `favoured`: a connection that may
     exceed the bound for one request; otherwise connections that each have half of a request could
     deadlock. `untouched` allocates memory that takes no pages before it is written.
@@ -126,7 +126,7 @@ class Memory:
             return True
         return self.taken_bytes + more <= bound or owner is self.favoured
 
-    def take(self, owner: object, size: int, whole: int, *, force: bool = False) -> Block | None:
+    def reserve(self, owner: object, size: int, whole: int, *, force: bool = False) -> Block | None:
         """Return a block of at least `size` bytes for a request of `whole`, or None at the bound.
         One that is too large for the pool is counted as it is extended."""
         if size > POOLED_BYTES_MAX:
@@ -173,7 +173,7 @@ class Memory:
         self._waiting[_class_of(whole)][owner] = whole, more, fn
         self._count()
 
-    def forget(self, owner: object) -> None:
+    def stop_waiting(self, owner: object) -> None:
         """Stop waiting: the connection was closed, or its request received."""
         if self.waiting:
             for waiting in self._waiting:

@@ -140,7 +140,7 @@ class Receiver(Generic[HostT]):
         if self.closed:
             return
         if pos != self.start_at and self.memory.favoured is self:
-            self.memory.forget(self)
+            self.memory.stop_waiting(self)
         self.start_at = pos
         if pos == self.filled:
             self._drop_kept()
@@ -157,7 +157,7 @@ class Receiver(Generic[HostT]):
         self.start_at = self.filled = 0
         if self.wants_memory or self.memory.favoured is self:
             self.wants_memory = False
-            self.memory.forget(self)
+            self.memory.stop_waiting(self)
         if kept is not None and not kept.pins:
             self.memory.give(kept)
 
@@ -165,10 +165,10 @@ class Receiver(Generic[HostT]):
         """Move unparsed bytes to a block of their own, sized for their frame."""
         have = len(rest)
         room, whole = _room_for(rest)
-        block = self.memory.take(self, room, whole)
+        block = self.memory.reserve(self, room, whole)
         short = block is None
         if block is None:  # received bytes must be stored; no more are read
-            block = self.memory.take(self, have + 1, whole, force=True)
+            block = self.memory.reserve(self, have + 1, whole, force=True)
             assert block is not None
         if block.charged < have:
             self.memory.extend(self, block, have)
@@ -193,7 +193,7 @@ class Receiver(Generic[HostT]):
             return
         rest = kept.view[self.start_at : self.filled]
         room, whole = _room_for(rest)
-        block = self.memory.take(self, room, whole)
+        block = self.memory.reserve(self, room, whole)
         if block is None:
             self._wait_for_memory(room, whole)
             return

@@ -36,7 +36,7 @@ class Reloader:
         self._reread = reread
         self._requested = asyncio.Event()
 
-    def request(self) -> None:
+    def request_reload(self) -> None:
         """Handle the signal. Signals during a reload cause one more reload."""
         self._requested.set()
 

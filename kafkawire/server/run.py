@@ -220,7 +220,7 @@ class Server:
         host, security = self.host, self.security
         logins = await security.logins_of(listener) if listener.sasl else None
         own = security.config_of(listener.name)
-        limits = ListenerLimits.of(listener.name, own, host.counts, host.now)
+        limits = ListenerLimits.for_listener(listener.name, own, host.counts, host.now)
         if not listener.tls:
             allowed = (
                 [] if listener.sasl else networks_of(self.broker.config.plaintext_allowed_addresses)
@@ -366,14 +366,14 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
     loop.set_exception_handler(report_unretrieved)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, reloader.request)
+    loop.add_signal_handler(signal.SIGHUP, reloader.request_reload)
     link = None if options.worker is None else _link(options.worker, stop)
     server = await _start_unless(stop, options)
     if isinstance(server, int):
         return server
     end = End(stop)
     server.broker.when_superseded(end.stop_superseded)
-    server.broker.older_metadata.when_found(end.refuse)
+    server.broker.older_metadata.when_found(end.stop_mismatched)
 
     def on_removed(why: str) -> None:
         end.stop_removed(why)
@@ -496,7 +496,7 @@ class End:
         self._why, self._code, self._removed = why, 0, True
         self._stop.set()
 
-    def refuse(self, why: str) -> None:
+    def stop_mismatched(self, why: str) -> None:
         """Stop, since the metadata does not fit the data folder any more: as a start would."""
         if not self._code and not self._removed:
             self._why, self._code = why, 2

@@ -135,7 +135,7 @@ class SaslConnection(Connection):
         self._again_at = now
         self._login = LoginMachine(self._service.mechanisms, self._mechanism_name)
         self._mechanism = None
-        self._logins.begin(self)
+        self._logins.start_login(self)
         return True
 
     def _take(self, login: LoginMachine, decision: FrameDecision) -> None:
@@ -147,7 +147,7 @@ class SaslConnection(Connection):
             self.client_id = login.client_id
         exchange = Exchange(self, decision.version, decision.correlation_id, False)
         self.exchanges.append(exchange)
-        self.begin(exchange)
+        self.note_started(exchange)
         name = f"log-in of a client at {self.client_host}"
         self._logins.env.spawn(self._serve(login, exchange, decision), name)
 
@@ -206,7 +206,7 @@ class SaslConnection(Connection):
     ) -> None:
         self._count(SASL_AUTHENTICATE)
         if self._mechanism is None:
-            self._mechanism = self._service.begin(login.mechanism)
+            self._mechanism = self._service.start_login(login.mechanism)
         try:
             reply = await self._mechanism.step(decision.token)
             lifetime_ms = 0
@@ -215,7 +215,7 @@ class SaslConnection(Connection):
         except Overloaded:
             self.abort("too many clients log in at the same time: it may try again")
         except LoginFailure as failure:
-            login.refuse()
+            login.fail_login()
             self._logins.note_failed_login(
                 self, login.mechanism, self._mechanism.user, failure.cause
             )
@@ -249,7 +249,7 @@ class SaslConnection(Connection):
         self._mechanism_name = login.mechanism
         self.host.counts.logged_in(login.mechanism, "succeeded")
         self._mechanism = self._login = None
-        self._logins.end(self)
+        self._logins.end_login(self)
         if not self.closed:
             self.set_principal(principal)
         return lifetime_ms or 0
@@ -314,7 +314,7 @@ class SaslConnection(Connection):
 
     def release_all(self) -> None:
         """The socket is closed: release everything."""
-        self._logins.end(self)
+        self._logins.end_login(self)
         super().release_all()
 
 

@@ -92,7 +92,7 @@ class TlsProtocol(ClientProtocol):
         self._early = None
 
     def _end_handshake(self) -> None:
-        self._tls.handshakes.forget(self)
+        self._tls.handshakes.remove(self)
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -155,7 +155,7 @@ class TlsProtocol(ClientProtocol):
     def step(self) -> None:
         """Do a step of the handshake."""
         if self.connection.closed or self.transport is None:
-            self._tls.handshakes.forget(self)  # closed while it waited for its step
+            self._tls.handshakes.remove(self)  # closed while it waited for its step
             return
         shaking, incoming = self._object, self._incoming
         if shaking is None or incoming is None:
@@ -215,7 +215,7 @@ class TlsProtocol(ClientProtocol):
             return end
         if at < end and self._kept is None and not self.connection.closed:
             rest = end - at
-            block = self.host.memory.take(self, rest, rest, force=True)  # received already
+            block = self.host.memory.reserve(self, rest, rest, force=True)  # received already
             if block is not None:
                 block.view[:rest] = data[at:end]
                 self._kept, self._kept_at, self._kept_end = block, 0, rest

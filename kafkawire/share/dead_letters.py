@@ -169,8 +169,8 @@ class DeadLetterWriter:
         self._elsewhere: dict[SharePartitionKey, _Elsewhere] = {}
         self._counts = counts
 
-    def forget(self, key: SharePartitionKey) -> None:
-        """Note that this broker does not lead a share partition any more."""
+    def remove_partition(self, key: SharePartitionKey) -> None:
+        """Remove a share partition that this broker does not lead any more."""
         for known in [each for each in self._last if each[0] == key]:
             del self._last[known]
         self._elsewhere.pop(key, None)

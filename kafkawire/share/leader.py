@@ -144,11 +144,11 @@ class ShareLeader:
                 start = await self._reset()
             machine = SharePartition.load(state, start, self.now_ms(), self.settings)
         except KafkaError as error:
-            self.end(client_error(error))
+            self.stop_serving(client_error(error))
             return
         except Exception:
             logger.exception("%s: its state cannot be loaded", self)
-            self.end(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            self.stop_serving(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         if self.ended is not None:
             return
@@ -173,7 +173,7 @@ class ShareLeader:
                 return found[0]
         return partition.high_watermark
 
-    def end(self, error: KafkaError) -> None:
+    def stop_serving(self, error: KafkaError) -> None:
         """Serve no more requests, and answer waiting ones with an error. Another call has no
         effect."""
         if self.ended is not None:
@@ -200,7 +200,7 @@ class ShareLeader:
             return
         # Dead letters are in progress: a new leader would have to find out which are written.
         if not self.machine.count_in(RecordState.ARCHIVING):
-            self.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            self.stop_serving(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def check(self) -> None:
         """End if the partition has another leader or epoch, is deleted, or not in memory any
@@ -208,7 +208,7 @@ class ShareLeader:
         partition = self.partition
         if partition.removed or partition.leader_epoch != self.leader_epoch:
             # Also for a deleted topic: the client finds that out by the next request.
-            self.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            self.stop_serving(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def _on_partition(self, partition: Partition) -> None:
         """Take note of a new high watermark or log start, or of the end of this leader."""
@@ -353,7 +353,7 @@ class ShareLeader:
             failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if self.ended is None:
             if failure is not None and failure.code in _ENDING:
-                self.end(failure)
+                self.stop_serving(failure)
             else:
                 stored = failure is None
                 self._apply(

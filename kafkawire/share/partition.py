@@ -268,12 +268,12 @@ class SharePartition:
             last = min(last, self.end - 1)
         taking = _Taking(made, ask, now_ms, settings, wanted)
         for run in self._runs.within(first, last):
-            if run.value.may_be_acquired(now_ms) and not taking.take(run, last):
+            if run.value.may_be_acquired(now_ms) and not taking.acquire_from(run, last):
                 return made
         if last >= self.end:
             if first > self.end:
                 made.changes.append(Put(self.end, first - 1, GAP))
-            taking.take(OffsetRun(max(first, self.end), last, ShareRecord(AVAILABLE)), last)
+            taking.acquire_from(OffsetRun(max(first, self.end), last, ShareRecord(AVAILABLE)), last)
         return made
 
     def decide_acknowledge(
@@ -540,7 +540,7 @@ class _Taking:
         self._left = wanted
         self._lasts = [batch.last for batch in ask.batches]
 
-    def take(self, run: OffsetRun[ShareRecord], last: int) -> bool:
+    def acquire_from(self, run: OffsetRun[ShareRecord], last: int) -> bool:
         """Acquire from the beginning of a run of available records; return whether more may be
         acquired from others."""
         alone = self._isolate(run.value)

@@ -58,7 +58,7 @@ class ShareService:
         """Return all leaders."""
         return [leader for leaders in self._groups.values() for leader in leaders.values()]
 
-    def lead(self, group_id: str, topic_id: bytes, index: int) -> ShareLeader:
+    def find_leader(self, group_id: str, topic_id: bytes, index: int) -> ShareLeader:
         """Return the leader of a share partition, which may still be loading. Raises KafkaError,
         and NotLoaded if the partition is to be loaded first."""
         if self.closed:
@@ -131,14 +131,14 @@ class ShareService:
 
     def _end(self, leaders: tuple[ShareLeader, ...]) -> None:
         for leader in leaders:
-            leader.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            leader.stop_serving(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def _forget(self, leader: ShareLeader) -> None:
         leaders = self._groups.get(leader.key.group_id, {})
         place = leader.key.topic_id, leader.key.partition
         if leaders.get(place) is leader:
             del leaders[place]
-            self._parts.dead_letters.forget(leader.key)
+            self._parts.dead_letters.remove_partition(leader.key)
             if not leaders:
                 del self._groups[leader.key.group_id]
 

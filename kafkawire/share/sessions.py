@@ -58,7 +58,7 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(
+    def create_session(
         self, group_id: str, member: str, partitions: Iterable[Place], connection: Connection
     ) -> ShareSession:
         """Return a new session. Raises SHARE_SESSION_LIMIT_REACHED."""

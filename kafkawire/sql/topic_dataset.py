@@ -228,7 +228,7 @@ class TopicDataset(ds.Dataset):
         needed = wanted.find_needed(self._catalog.topics[self._topic], low, high)
         chosen = set(needed.partitions)
         pruning = Pruning(low=needed.low, high=needed.high, since_ms=needed.since_ms)
-        return pruning.of(
+        return pruning.prune_ranges(
             [each for each in whole if each.partition in chosen], self._catalog.offsets_for_times
         )
 

@@ -48,7 +48,7 @@ class SupervisedFollower:
         self.port = port_of(sockets)
 
     @classmethod
-    def of(cls, options: ServeOptions) -> SupervisedFollower | None:
+    def bind_address(cls, options: ServeOptions) -> SupervisedFollower | None:
         """Bind the address of replication.listener; return None without one. Raises AddressError,
         PlanError."""
         config = BrokerConfig(options.settings)

@@ -48,7 +48,7 @@ class Supervisor:
         self._options = options
         config = BrokerConfig(options.settings)
         monitors = monitors_of(config)
-        self._follower = SupervisedFollower.of(options)
+        self._follower = SupervisedFollower.bind_address(options)
         self._sockets = BoundSockets.bind(
             options.listeners, plans, monitors, config.socket_listen_backlog_size,
             pages=not config.metrics_tls,

@@ -145,7 +145,7 @@ class SupervisedWorker:
             ours.close()
 
     def _command(self, role: WorkerRole) -> list[str]:
-        own = ["--set", f"node.id={self._node}", "--worker", role.text()]
+        own = ["--set", f"node.id={self._node}", "--worker", role.option_value()]
         return [sys.executable, "-P", "-m", "kafkawire", *self._arguments, *own]
 
     def _read(self, ours: socket.socket) -> None:

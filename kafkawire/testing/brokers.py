@@ -43,7 +43,7 @@ class Brokers:
         self._options: ServeOptions
         self._env: Env  # of the first, which its caller closes
 
-    async def begin(self, first: Server, options: ServeOptions) -> None:
+    async def start_others(self, first: Server, options: ServeOptions) -> None:
         """Start the others. Raises the errors of Server.start; then all are closed."""
         self._options, self._first = options, first.broker.node_id
         self._env = first.broker.env
@@ -91,7 +91,7 @@ class Brokers:
             await broker.liveness.beat()  # the others see its heartbeat, and so its end below
         await self._close(server)
         for broker in others:
-            await broker.topics.lock.follow()
+            await broker.topics.lock.apply_changes()
             await broker.liveness.beat()  # Metadata no longer lists the stopped broker
 
     async def move(self, topic: str, partition: int, to: int) -> None:
@@ -137,7 +137,7 @@ class Brokers:
     async def _is_led_by(self, topic: str, partition: int, node: int) -> bool:
         found = []
         for each in self.running.values():
-            await each.broker.topics.lock.follow()
+            await each.broker.topics.lock.apply_changes()
             info = each.broker.catalog.by_name.partition_of(topic, partition)
             found.append(info is not None and info.leader == node)
         return all(found)
@@ -177,7 +177,7 @@ class Brokers:
     async def _acquaint(self) -> None:
         """Let each broker know all others, which it would else learn by their heartbeats."""
         for each in self.running.values():
-            await each.broker.topics.lock.follow()
+            await each.broker.topics.lock.apply_changes()
             each.broker.liveness.running(frozenset(self.running))
 
 

@@ -155,7 +155,7 @@ async def obey(
 ) -> None:
     """Start the brokers after the first one, and execute the commands that come on a connection,
     until it ends. Raises the errors of Server.start."""
-    await brokers.begin(first, options)
+    await brokers.start_others(first, options)
     first.broker.env.spawn(_obey(control, BrokerCommands(brokers)), "commands of the test")
 
 

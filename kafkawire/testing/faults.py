@@ -222,7 +222,7 @@ class FaultyHandler:
         flexible = version >= api.flexible_from and api.flexible_answer
         exchange = Exchange(peer, version, correlation_id, flexible)
         peer.exchanges.append(exchange)
-        peer.begin(exchange)
+        peer.note_started(exchange)
         plan.no_answer = api.key == PRODUCE and not request.acks
         served = self._serve(cast("Connection", peer), exchange, head, plan)
         host.broker.env.spawn(served, f"{api.name} with a fault")

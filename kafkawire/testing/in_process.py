@@ -213,7 +213,7 @@ async def _running(
             await _start(options, env, several)
             addresses = _addresses(options, several)
             if secured.users:
-                await asyncio.to_thread(secured.apply, addresses[MAIN_LISTENER])
+                await asyncio.to_thread(secured.create_users_and_rules, addresses[MAIN_LISTENER])
             yield InProcessBroker(
                 min(several.ports.items())[1][MAIN_LISTENER],
                 folder,
@@ -277,7 +277,7 @@ def _listener(text: str) -> Listener:
 async def _start(options: ServeOptions, env: Env, brokers: Brokers) -> None:
     """Start the brokers. Raises BrokerFailed with one sentence."""
     try:
-        await brokers.begin(await Server.start(options, env), options)
+        await brokers.start_others(await Server.start(options, env), options)
     except (AddressError, IdentityError, OSError, ValueError, RuntimeError) as failure:
         raise BrokerFailed(sentence_of(failure)) from failure
     except DamagedMetadata as failure:

@@ -211,7 +211,7 @@ class BrokerProcess(BrokerControl):
             self.addresses = joined_addresses(self.addresses, self._ports)
         if self._secured is not None:
             try:
-                self._secured.apply(self.bootstrap)
+                self._secured.create_users_and_rules(self.bootstrap)
             except BaseException:
                 self.kill()
                 raise

@@ -90,7 +90,7 @@ class Secured:
             if made.wait():
                 raise BrokerFailed(f"no certificates were made: {output}")
 
-    def apply(self, bootstrap: str) -> None:
+    def create_users_and_rules(self, bootstrap: str) -> None:
         """Create users and rules on a running broker; those that exist stay. BrokerError."""
         if not self.users:
             return

@@ -58,12 +58,12 @@ class Fence:
             # they find the owner; idempotent producers keep their sequence. They would take
             # KAFKA_STORAGE_ERROR for a failed disk of the right broker.
             error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self.why)
-            self._commit_log.refuse(SOURCE, error)
+            self._commit_log.refuse_appends(SOURCE, error)
             logger.warning(
                 "Produce requests are refused (NOT_LEADER_OR_FOLLOWER), reads are served: %s. To "
                 "accept records that are never uploaded, set tier.fenced.action=serve",
                 self.why,
             )
         else:
-            self._commit_log.refuse(SOURCE, None)
+            self._commit_log.refuse_appends(SOURCE, None)
             logger.warning("Produce requests are no longer refused because of the remote tier")

@@ -37,7 +37,7 @@ class TieringLogListener:
         self._partitions = partitions
 
     def segments(self, ids: Collection[int]) -> None:
-        self._components.uploader.note(ids)
+        self._components.uploader.note_segments(ids)
         self._components.remover.schedule_check()
 
     def log_starts(self, numbers: Collection[int]) -> None:
@@ -57,14 +57,14 @@ class TieringLogListener:
     def topic_altered(self, info: TopicInfo) -> None:
         """Topic settings changed: check whether and when its segments are uploaded."""
         self._components.rounds.topic_changed(info)
-        self._components.topic_disabler.note(info)
+        self._components.topic_disabler.note_changed(info)
         self._components.uploader.note_all()
         self._components.local.settings_changed()
         self._components.remover.wake()
 
     def topic_removed(self, info: TopicInfo) -> None:
         self._components.rounds.topic_deleted(info.id)
-        self._components.topic_disabler.forget(info.id)
+        self._components.topic_disabler.remove_topic(info.id)
         self._components.remover.wake()
 
     def defaults(self) -> None:

@@ -172,7 +172,7 @@ class Mover:
         self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
         self._skip_lost = False
 
-    async def begin(self, url: str, skip_lost: bool = False) -> None:
+    async def start_move(self, url: str, skip_lost: bool = False) -> None:
         """Start a move to `url`; if empty, move the objects of other tiers to the current one.
         Continues a move in progress. `skip_lost`: leave out damaged records that have no other
         copy. Raises MoveError."""
@@ -354,7 +354,7 @@ class Mover:
     async def _copy(self, row: ObjectRow) -> ObjectRow | None:
         """Return the row of a verified copy; None if the copy failed."""
         site, tiers = self._site(), self._tiers
-        source = tiers.store(row.tier)
+        source = tiers.find_store(row.tier)
         source_url = next((each.url for each in tiers.rows if each.id == row.tier), "")
         uuid = copy_uuid(row.uuid, tiers.current.url)
         segment = site.segments.by_id.get(row.segment_id)

@@ -191,8 +191,9 @@ class Packer:
         async with self._busy:
             return await self._scan()
 
-    async def drop(self, numbers: set[int]) -> None:
-        """Drop damaged packs from the list; their objects wait for the next. Raises StoreError."""
+    async def discard_damaged(self, numbers: set[int]) -> None:
+        """Remove damaged packs from the list; their objects wait for the next. Raises
+        StoreError."""
         async with self._busy:
             packs = await self.list.read()
             due_ms = self._env.clock.now_ms() + max(1, self._grace_ms())

@@ -133,7 +133,7 @@ class Tiering:
             report=self.repairer.report, find_tier=self.tiers.reload,
         )  # fmt: skip
         segments.remote.attach_reader(self.cold)
-        segments.remote.attach_uploads(lambda numbers: self.uploader.hurry(numbers))
+        segments.remote.attach_uploads(lambda numbers: self.uploader.upload_soon(numbers))
         self._build()
         self.local = LocalTier(
             self.env, self.config, segments, self.storage, self.store_of, self.log.partitions,
@@ -254,11 +254,11 @@ class Tiering:
             self.rounds, self.node_id, self.cluster_id, self.tier,
             os.path.join(self.log.folder, "tier-scrub"), self._grace_ms, self.remover.wake,
             self._trouble, lambda: -1 if rate >= NO_LIMIT else rate, segments.skipper,
-            segments.known_partitions, self.packer.drop, self.log.object_logs,
+            segments.known_partitions, self.packer.discard_damaged, self.log.object_logs,
         )  # fmt: skip
 
     def store_of(self, tier: int) -> ObjectStore | None:
-        return self.tiers.store(tier)
+        return self.tiers.find_store(tier)
 
     def producer_ids_leased(self, end: int) -> None:
         """Have the current tier's manifest record that producer ids below `end` are assigned."""
@@ -448,7 +448,7 @@ class Tiering:
         paused = "tier.paused" if config.tier_paused else ""
         changed = now != limits or paused != dispatcher.paused
         if dispatcher.paused and not paused:
-            dispatcher.resume(self.env.clock.monotonic())
+            dispatcher.resume_uploads(self.env.clock.monotonic())
         dispatcher.limit(now)
         dispatcher.pause(paused)
         return changed

@@ -181,7 +181,9 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
 
     # -- requests -------------------------------------------------------------------------
 
-    def submit(self, request: Request, reply: Reply, decided: Decided | None = None) -> None:
+    def request_decision(
+        self, request: Request, reply: Reply, decided: Decided | None = None
+    ) -> None:
         """Decide a request now; `reply` is called with its answer when it is due, perhaps before
         this returns; `decided` earlier: now, or once a producer id that is needed is taken. Hot."""
         if self.phase is not CoordinatorPhase.ACTIVE:
@@ -197,9 +199,9 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
         elif decided is not None:
             decided()
 
-    def execute(self, request: Request) -> asyncio.Future[Answer]:
+    def answer_request(self, request: Request) -> asyncio.Future[Answer]:
         future = answer_future()
-        self.submit(request, partial(settle_answer, future))
+        self.request_decision(request, partial(settle_answer, future))
         return future
 
     async def verify(self, request: VerifyPartitions) -> dict[TopicPartition, ErrorCode]:
@@ -211,8 +213,8 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
 
     def answer_at_once(self, request: AddPartitions | VerifyPartitions) -> bool:
         """Whether partitions belong to the open transaction, added if that is asked for; the record
-        need not be committed. False: nothing was done; `execute` or `verify` gives the reason. For
-        a caller that appends to the same commit log before the event loop runs on."""
+        need not be committed. False: nothing was done; `answer_request` or `verify` gives the
+        reason. For a caller that appends to the same commit log before the event loop runs on."""
         # Without a wait for the commit: a write or a crash that loses the record loses everything
         # that was appended after it, too.
         if self.phase is not CoordinatorPhase.ACTIVE:
@@ -465,7 +467,7 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
     def new_loader(self) -> TransactionLoader:
         return TransactionLoader(self.env, self.config, self.partition, self.commit_log, self.place)
 
-    def begin(self, loaded: TransactionLoader) -> None:
+    def activate(self, loaded: TransactionLoader) -> None:
         self.shard = loaded.shard
         if loaded.large:
             self.env.spawn(self._prepare_loaded(loaded.large, self._life), "encode many partitions")
@@ -489,7 +491,7 @@ class TransactionCoordinator(PartitionCoordinator[TransactionLoader]):
     def discard(self) -> None:
         self.shard = TransactionShard(self.config, self.partition.leader_epoch)
         # The next load sends them again, with the epoch of then.
-        self.sender.forget(self.markers_done)
+        self.sender.clear_queue(self.markers_done)
         for reply in list(self._waiting):
             self._answer(reply, Answer(ErrorCode.NOT_COORDINATOR))
         self._completions.wake_all()

@@ -85,7 +85,7 @@ class TransactionLoader(PartitionLoader):
         if self._damaged:
             self._report_damage()
 
-    def take(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
+    def apply_record(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
         record = decode_record(key, value)
         if record is None:
             return
@@ -208,8 +208,8 @@ class TransactionAppender(RecordAppender[TransactionRecord]):
         self._settings = settings
         self._large: dict[str, _Encoded] = {}
 
-    def begin(self, next_offset: int, log_bytes: int) -> None:
-        super().begin(next_offset, log_bytes)
+    def start_appending(self, next_offset: int, log_bytes: int) -> None:
+        super().start_appending(next_offset, log_bytes)
         self._large.clear()
 
     def append(self, records: Sequence[TransactionRecord], now_ms: int) -> ErrorCode | None:

@@ -162,8 +162,8 @@ class MarkerSender:
             )  # fmt: skip
             report(work, gone)
 
-    def forget(self, report: Report) -> None:
-        """Drop what is queued for a coordinator that is unloaded; `report` is the one it gave."""
+    def clear_queue(self, report: Report) -> None:
+        """Remove what is queued for a coordinator that is unloaded; `report` is the one it gave."""
         for dividing in self._dividing:
             if dividing.report == report:
                 dividing.wanted = False

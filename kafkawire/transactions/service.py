@@ -139,7 +139,7 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
 
     # -- requests -------------------------------------------------------------------------
 
-    def submit(
+    def request_decision(
         self, request: Request, reply: Reply, decided: Callable[[], None] | None = None
     ) -> None:
         """Have the coordinator of an id decide a request now; `reply` is called with its answer,
@@ -148,15 +148,15 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
         code = self._check(request)
         coordinator = self.find_coordinator(request.transactional_id)
         if code is ErrorCode.NONE and coordinator is not None:
-            coordinator.submit(request, reply, decided)
+            coordinator.request_decision(request, reply, decided)
         else:
             reply(Answer(code or self.absence(request.transactional_id)))
 
-    def execute(
+    def answer_request(
         self, request: Request, decided: Callable[[], None] | None = None
     ) -> asyncio.Future[Answer]:
         future = answer_future()
-        self.submit(request, partial(settle_answer, future), decided)
+        self.request_decision(request, partial(settle_answer, future), decided)
         return future
 
     def _check(self, request: Request) -> ErrorCode:
@@ -168,9 +168,9 @@ class TransactionService(CoordinatorService[TransactionCoordinator]):
         self, request: InitProducer | None, decided: Callable[[], None] | None = None
     ) -> Answer:
         """InitProducerId; None: without a transactional id, which takes a fresh producer id.
-        `decided` as for `submit`."""
+        `decided` as for `request_decision`."""
         if request is not None:
-            return await self.execute(request, decided)
+            return await self.answer_request(request, decided)
         try:
             return Answer(ErrorCode.NONE, await self._take_producer_id(), 0)
         except KafkaError as error:

@@ -120,7 +120,7 @@ class BatchReader(BaseReader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         catalog = open_current(self.options.source)
         wanted = batch_ranges(catalog, self.options)
-        wanted = self.pruning.of(wanted, catalog.offsets_for_times)
+        wanted = self.pruning.prune_ranges(wanted, catalog.offsets_for_times)
         if self.pruning.keys is not None:
             # Imported here, because tasks import this module too.
             from kafkawire.reading.files.key_index import KeyIndexBlocks

@@ -159,7 +159,7 @@ class Strip:
         self.records = self.duplicates = self.outside = 0
         self.cells = np.zeros(CELLS, np.int64)
 
-    def feed(self, offsets: Any) -> None:
+    def add(self, offsets: Any) -> None:
         """Add offsets, int64."""
         if not len(offsets):
             return

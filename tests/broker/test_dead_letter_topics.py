@@ -58,8 +58,8 @@ def seen_by_another(server: Server, connection: Any) -> ClusterDeadLetterTopics:
     """The topics as a broker sees them that does not lead them."""
     broker = server.broker
     return ClusterDeadLetterTopics(
-        9, broker.config, broker.catalog, broker.log.loader.configs.of,
-        broker.table.load_partition, broker.topics.create, broker.producer_ids.take,
+        9, broker.config, broker.catalog, broker.log.loader.configs.config_of_topic,
+        broker.table.load_partition, broker.topics.create, broker.producer_ids.next_id,
         lambda: connection,
     )  # fmt: skip
 

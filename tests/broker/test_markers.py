@@ -82,7 +82,7 @@ async def test_markers_are_durable_when_their_codes_are_returned(house: House) -
         assert head.attributes & CONTROL
         assert (head.producer_id, head.producer_epoch) == (PID, 0)
     assert len(coordinator.shard.offsets.pending) == 0
-    assert coordinator.shard.offsets.of(HERE)["t"][0].offset == 5
+    assert coordinator.shard.offsets.committed_offsets(HERE)["t"][0].offset == 5
 
 
 async def test_refused_marker_fails_only_its_partition(house: House) -> None:

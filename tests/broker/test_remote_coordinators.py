@@ -74,7 +74,7 @@ async def test_produce_adds_the_partition_at_the_other_broker(two: Two) -> None:
     assert await write(two.first, who, 0, 12) == 0
     assert await write(two.second, who, 1, 12) == 0
     assert await two.state() == ("Ongoing", [0, 1])
-    ended = await two.first.transactions.execute(EndTransaction(*who, True, 2))
+    ended = await two.first.transactions.answer_request(EndTransaction(*who, True, 2))
     assert ended.code is E.NONE
     await two.settled("CompleteCommit")
     for index in (0, 1):
@@ -85,7 +85,7 @@ async def test_produce_verifies_the_partition_at_the_other_broker(two: Two) -> N
     who = await begun(two)
     assert await write(two.second, who, 1, 11) == E.TRANSACTION_ABORTABLE
     assert two.partition(1).next_offset == 0
-    added = await two.first.transactions.execute(AddPartitions(*who, frozenset({("t", 1)})))
+    added = await two.first.transactions.answer_request(AddPartitions(*who, frozenset({("t", 1)})))
     assert added.code is E.NONE
     assert await write(two.second, who, 1, 11) == 0
     assert await write(two.second, ("tx", who[1], who[2] + 1), 3, 11) == E.INVALID_PRODUCER_EPOCH
@@ -101,7 +101,7 @@ async def test_offsets_are_verified_and_their_marker_reaches_the_group(two: Two)
     verified = await two.second.verifier.verify_offsets(Verification(*who, 0, True))
     assert verified.code is E.NONE
     assert verified.guard is not None
-    await two.first.transactions.execute(EndTransaction(*who, False, 2))
+    await two.first.transactions.answer_request(EndTransaction(*who, False, 2))
     await two.settled("CompleteAbort")
     partition = two.second.table.find_by_name("__consumer_offsets", 0)
     assert partition.high_watermark == 1  # the marker
@@ -116,11 +116,13 @@ async def test_coordinator_that_does_not_answer_is_a_network_error(
     info = two.second.catalog.brokers[1]
     with monkeypatch.context() as patch:
         patch.setitem(info.listeners, "PLAINTEXT", ("127.0.0.1", 1))
-        codes = await remote.request(1, VerifyPartitions(*who, frozenset({at})))
+        codes = await remote.request_verification(1, VerifyPartitions(*who, frozenset({at})))
         assert codes == {at: ErrorCode.NETWORK_EXCEPTION}
         assert await write(two.second, who, 1, 11) == E.NOT_ENOUGH_REPLICAS  # clients retry
-    asked = [remote.request(1, AddPartitions(*who, frozenset({at}), 2)) for _ in range(5)]
+    asked = [
+        remote.request_verification(1, AddPartitions(*who, frozenset({at}), 2)) for _ in range(5)
+    ]
     assert await asyncio.gather(*asked) == [{at: ErrorCode.NONE}] * 5
     missing = ("nosuch", 0)
-    codes = await remote.request(1, AddPartitions(*who, frozenset({at, missing}), 2))
+    codes = await remote.request_verification(1, AddPartitions(*who, frozenset({at, missing}), 2))
     assert codes == {at: E.OPERATION_NOT_ATTEMPTED, missing: E.UNKNOWN_TOPIC_OR_PARTITION}

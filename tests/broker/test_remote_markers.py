@@ -47,7 +47,9 @@ async def test_markers_reach_the_partitions_of_both_brokers(
 ) -> None:
     who = await two.opened()
     assert [two.partition(index).last_stable_offset for index in range(4)] == [0] * 4
-    assert (await two.first.transactions.execute(EndTransaction(*who, commit, version))).code == 0
+    assert (
+        await two.first.transactions.answer_request(EndTransaction(*who, commit, version))
+    ).code == 0
     for index in range(4):
         partition = two.partition(index)
         await until(partial(is_stable, partition))
@@ -70,7 +72,7 @@ async def test_markers_are_repeated_until_the_broker_is_back(
 
     with monkeypatch.context() as patch:
         patch.setattr(two.second.markers, "write", refuse)
-        await two.first.transactions.execute(EndTransaction(*who, True, 0))
+        await two.first.transactions.answer_request(EndTransaction(*who, True, 0))
         await until(lambda: refused >= 2)
         assert await two.state() == ("PrepareCommit", [1, 3])
         assert two.partition(1).last_stable_offset == 0

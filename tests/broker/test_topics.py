@@ -191,7 +191,7 @@ async def test_changes_survive_restart(tmp_path: Path) -> None:
             Resource(4, "1", [AlterConfigOp("max.connections", Op.SET, "77")]),
         ]
         assert await broker.topics.configs.alter(changes, False) == [None, None, None]
-        first = await broker.producer_ids.take()
+        first = await broker.producer_ids.next_id()
     async with running(tmp_path / "data", log_retention_ms="1000") as server:
         broker = server.broker
         assert list(broker.catalog.by_name) == ["t"]
@@ -208,4 +208,4 @@ async def test_changes_survive_restart(tmp_path: Path) -> None:
         assert rows[2] is not None
         assert rows[0].config is rows[2].config
         assert broker.config.max_connections == 77
-        assert await broker.producer_ids.take() >= first + BLOCK
+        assert await broker.producer_ids.next_id() >= first + BLOCK

@@ -28,9 +28,9 @@ async def test_transaction_ends_in_the_log_and_survives_a_restart(tmp_path: Path
         made = await broker.transactions.init_producer(InitProducer("T", 60_000))
         assert made.code is ErrorCode.NONE
         who = "T", made.producer_id, made.producer_epoch
-        added = await broker.transactions.execute(AddPartitions(*who, frozenset({T})))
+        added = await broker.transactions.answer_request(AddPartitions(*who, frozenset({T})))
         assert added.code is ErrorCode.NONE
-        ended = await broker.transactions.execute(EndTransaction(*who, True, 0))
+        ended = await broker.transactions.answer_request(EndTransaction(*who, True, 0))
         assert ended.code is ErrorCode.NONE
         partition = broker.table.find_by_name(*T)
         await until(lambda: partition.high_watermark == 1)  # its marker

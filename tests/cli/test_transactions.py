@@ -57,7 +57,7 @@ class Commands:
         if indexes:
             who = name, made.producer_id, made.producer_epoch
             partitions = frozenset(("t", index) for index in indexes)
-            added = await service.execute(AddPartitions(*who, partitions))
+            added = await service.answer_request(AddPartitions(*who, partitions))
             assert added.code is ErrorCode.NONE
         for index in indexes:
             await self.write(producer, index)

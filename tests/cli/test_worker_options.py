@@ -63,14 +63,14 @@ def test_when_there_is_a_supervisor(tmp_path: Path) -> None:
 def test_worker_has_its_share_and_its_own_port() -> None:
     role = WorkerRole(4, False, False, 9, (InheritedSockets((3,), (4,), 9094),))
     words = ["--workers=4", "--advertise=h.example:19092", "--set=hot.bytes=1073741824"]
-    worker = given(*words, "--set", "node.id=3", "--worker", role.text())
+    worker = given(*words, "--set", "node.id=3", "--worker", role.option_value())
     options = serve_options(read(worker, {}), worker.worker)
     assert options.worker == role
     assert options.advertised == {"PLAINTEXT": ("h.example", 9094)}
     assert (options.settings["hot.bytes"], options.settings["node.id"]) == (str(256 << 20), "3")
     listeners = "--listen=127.0.0.1:1", "--listen=B=PLAINTEXT://127.0.0.1:2"
     with pytest.raises(ValueError, match="it must be what the supervisor"):
-        serve_options(read(given(*listeners), {"KAFKAWIRE_WORKERS": "4"}), role.text())
+        serve_options(read(given(*listeners), {"KAFKAWIRE_WORKERS": "4"}), role.option_value())
 
 
 def test_worker_gets_the_command_line_of_the_supervisor() -> None:
@@ -78,4 +78,4 @@ def test_worker_gets_the_command_line_of_the_supervisor() -> None:
     found = given(*words, "--config=f", "--workers=2")
     assert found.words()[0] == "serve"
     assert parse(found.words()[1:]) == found
-    assert json.loads(WorkerRole(1, True, True, 3, ()).text())["drain"] is True
+    assert json.loads(WorkerRole(1, True, True, 3, ()).option_value())["drain"] is True

@@ -31,14 +31,14 @@ def test_most_specific_setting_counts() -> None:
         "listener.name.outer.ssl.client.auth": "required",
     }
     broker = BrokerConfig({REAUTHENTICATION: "1", ISSUER: "other"})
-    out = ListenerConfig.of("OUT", broker, texts)
+    out = ListenerConfig.for_listener("OUT", broker, texts)
     assert out.config.connections_max_reauth_ms == 2
     assert out.of_mechanism("PLAIN").connections_max_reauth_ms == 3
     bearer = out.of_mechanism("OAUTHBEARER")
     assert (bearer.connections_max_reauth_ms, bearer.sasl_oauthbearer_expected_issuer) == (2, "me")
     assert out.config.sasl_oauthbearer_expected_issuer == "other"
     assert out.config.ssl_client_auth == "none"
-    other = ListenerConfig.of("IN", broker, texts)
+    other = ListenerConfig.for_listener("IN", broker, texts)
     assert other.config is broker
     assert other.of_mechanism("PLAIN") is broker
 
@@ -49,7 +49,7 @@ def test_equal_listeners_share_certificates_and_log_ins() -> None:
         "listener.name.b.ssl.client.auth": "required",
         "listener.name.b.sasl.enabled.mechanisms": "PLAIN",
     }  # fmt: skip
-    a, b, c = (ListenerConfig.of(name, BrokerConfig(), texts) for name in "abc")
+    a, b, c = (ListenerConfig.for_listener(name, BrokerConfig(), texts) for name in "abc")
     assert a.tls_key == b.tls_key != c.tls_key
     assert a.login_key == c.login_key != b.login_key
 

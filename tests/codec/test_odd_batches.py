@@ -67,9 +67,9 @@ def test_compaction_keeps_its_records(name: str) -> None:
 def test_key_index_reads_its_keys(name: str, caplog: pytest.LogCaptureFixture) -> None:
     collector = key_collector(decompress=True)
     assert collector is not None
-    collector.begin(1)
+    collector.start_partition(1)
     collector.add([ODD[name].data])
-    collector.end()
+    collector.end_partition()
     collector.section()
     collector.close()
     assert not caplog.records, "it warns of what it cannot read"
@@ -85,9 +85,9 @@ def test_spark_decodes_it(name: str, first: bool) -> None:
 
     decoder = FirstRowsDecoder(DEFAULT_HEADERS, compiled) if first else compiled()
     account = Account(PartitionRange("t", 0, 0, COUNT))
-    decoder.begin(account)
-    found = list(decoder.feed(odd.data, check_crc=True))
-    decoder.end()
+    decoder.start_range(account)
+    found = list(decoder.decode_batches(odd.data, check_crc=True))
+    decoder.end_range()
     found += decoder.flush()
     rows = [row for batch in found for row in batch.to_pylist()]
     assert account.missing == 0

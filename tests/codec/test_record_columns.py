@@ -123,7 +123,7 @@ def test_columns_name_positions(items: list[Record], split: int, before: int) ->
     assert columns.nulls == [n for n, item in enumerate(items) if item.value is None]
     assert columns.deltas == [item.offset - BASE_OFFSET for item in items]
     for number, item in enumerate(items):
-        begin = columns.begin(number)
+        begin = columns.record_start(number)
         assert data[begin : columns.stops[number]] == written([item])
         assert read_time_delta(data, begin) == item.timestamp - BASE_TIME
         assert read_bytes(data, columns.values[number], len(data))[0] == item.value

@@ -191,7 +191,7 @@ def test_invalid_batches_are_refused_and_rolled_back() -> None:
     builder = SegmentBuilder(UUID, 1, 5)
     good, wrong = batch(5, 2), bytearray(batch(7))
     wrong[-1] ^= 1
-    builder.begin(3, topic_id(3), "t3", 0, 5, PartitionState())
+    builder.start_partition(3, topic_id(3), "t3", 0, 5, PartitionState())
     builder.add(good)
     for bad in (bytes(wrong), good, good[:-1], good[:30], batch(4), b"\0" * 70):
         with pytest.raises(DamagedBatch) as caught:
@@ -202,9 +202,9 @@ def test_invalid_batches_are_refused_and_rolled_back() -> None:
     assert (caught.value.part, caught.value.at) == (1, len(batch(8) + batch(9)))
     builder.abandon()
     assert builder.position == HEADER_BYTES
-    builder.begin(4, topic_id(4), "t4", 0, 5, PartitionState())
+    builder.start_partition(4, topic_id(4), "t4", 0, 5, PartitionState())
     builder.add(good)
-    builder.end(7)
+    builder.end_partition(7)
     assert everything(builder.header() + good + builder.finish()).entries[0].number == 4
 
 
@@ -247,11 +247,11 @@ def _named(given_parts: list[Part]):  # type: ignore[no-untyped-def]
     for part in given_parts:
         assert part.state is not None
         assert part.end is not None
-        builder.begin(part.number, UUID, "täglich", 0, part.base, part.state)
+        builder.start_partition(part.number, UUID, "täglich", 0, part.base, part.state)
         views = [memoryview(one) for one in part.batches]
         builder.extend(views)
         data += b"".join(views)
-        builder.end(part.end)
+        builder.end_partition(part.end)
     return everything(bytes(data + builder.finish()))
 
 

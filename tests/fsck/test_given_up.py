@@ -214,9 +214,9 @@ async def test_account_of_other_topic_discards_nothing() -> None:
     write_given_up(fs, FOLDER, given)
     found = read_given_up(fs, FOLDER)
     assert found == given
-    assert found.of(3, b"a" * 16) == [LostRange(5, 9, 77, 1)]
-    assert found.of(3, b"b" * 16) == ()
-    assert found.of(4, b"a" * 16) == []
+    assert found.ranges_of_partition(3, b"a" * 16) == [LostRange(5, 9, 77, 1)]
+    assert found.ranges_of_partition(3, b"b" * 16) == ()
+    assert found.ranges_of_partition(4, b"a" * 16) == []
     assert found.journals() == {7}
 
 

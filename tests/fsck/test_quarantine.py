@@ -148,7 +148,7 @@ def test_files_of_the_same_name_do_not_replace_each_other() -> None:
         file = env.fs.open(f"{SEGMENTS}/a.segment", create=True)
         file.pwritev([text], 0)
         file.close()
-        quarantine.take(f"{SEGMENTS}/a.segment", "because", 5)
+        quarantine.move_file(f"{SEGMENTS}/a.segment", "because", 5)
     assert env.fs.listdir(ASIDE) == ["a.segment", "a.segment.1", "report.jsonl"]
     assert env.fs.open(f"{ASIDE}/a.segment").pread(9, 0) == b"one"
     assert env.fs.open(f"{ASIDE}/a.segment.1").pread(9, 0) == b"two"

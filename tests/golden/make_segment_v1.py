@@ -55,11 +55,11 @@ def build(origin: Origin | None = None) -> tuple[bytes, dict[str, Any]]:
     data = bytearray(builder.header())
     said: list[dict[str, Any]] = []
     for number, topic, index, base, end, state, batches in partitions():
-        builder.begin(number, TOPICS[topic], topic, index, base, state)
+        builder.start_partition(number, TOPICS[topic], topic, index, base, state)
         for batch in batches:
             builder.add(batch)
             data += batch
-        builder.end(end)
+        builder.end_partition(end)
         said.append({
             "number": number, "topic": topic, "topic_id": TOPICS[topic].hex(), "index": index,
             "base_offset": base, "end_offset": end, "log_start": state.log_start,

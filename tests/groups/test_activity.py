@@ -44,7 +44,7 @@ async def test_time_of_each_commit(house: House, monkeypatch: Any) -> None:
     stored = commit_of(
         {("t", 0): 5, ("t", 2): 6, ("u", 0): 7}, group=HERE, generation=generation, member=member
     )
-    await house.groups.submit(OFFSET_COMMIT, Client("c", "/h"), 8, stored)
+    await house.groups.handle_request(OFFSET_COMMIT, Client("c", "/h"), 8, stored)
     found = await asked(house)
     assert (found.error_code, found.group_state, found.generation) == (0, "Stable", generation)
     assert found.since_timestamp == house.env.clock.now_ms()

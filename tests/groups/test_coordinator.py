@@ -83,7 +83,7 @@ async def test_applied_change_is_visible_but_not_reported_before_commit() -> Non
     bench = Bench().begin()
     bench.ask(commit_of({("t", 0): 5}))
     read = bench.ask(FETCH)  # in the same iteration: the commit is decided first
-    assert bench.coordinator.shard.offsets.of("g")["t"][0].offset == 5
+    assert bench.coordinator.shard.offsets.committed_offsets("g")["t"][0].offset == 5
     await ticks()
     assert not read.done()
     bench.log.commit()

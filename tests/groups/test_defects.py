@@ -38,7 +38,7 @@ async def test_any_retention_time_of_commit_is_stored(retention_ms: int) -> None
     bench = Bench().begin()
     request = commit_of({("t", 0): 1}, retention_time_ms=retention_ms)
     assert (await bench.now(request, 4)).topics[0].partitions[0].error_code == 0
-    stored = bench.coordinator.shard.offsets.of("g")["t"][0]
+    stored = bench.coordinator.shard.offsets.committed_offsets("g")["t"][0]
     assert stored.expires_at_ms <= INT64_MAX
     assert (retention_ms < 0) == (stored.expires_at_ms < bench.env.clock.now_ms())
     bench.coordinator.timers.clear()
@@ -103,7 +103,7 @@ async def test_exception_while_applying_answers_all_commits_of_batch(
     assert codes == [ErrorCode.NOT_COORDINATOR] * 3
     bench.log.commit()
     await until(lambda: bench.active)
-    assert bench.coordinator.shard.offsets.of("g")["t"][2].offset == 5
+    assert bench.coordinator.shard.offsets.committed_offsets("g")["t"][2].offset == 5
     bench.coordinator.timers.clear()
 
 
@@ -182,7 +182,7 @@ async def test_failed_load_is_retried(
         await until(lambda: "loading" in caplog.text)
         assert not bench.active
     await until(lambda: bench.active)
-    assert bench.coordinator.shard.offsets.of("g")["t"][0].offset == 5
+    assert bench.coordinator.shard.offsets.committed_offsets("g")["t"][0].offset == 5
     bench.coordinator.timers.clear()
 
 
@@ -198,7 +198,9 @@ async def test_unparsable_batch_is_skipped(
     await bench.now(commit_of({("t", 1): 6}))
     bench.coordinator.timers.clear()
     await bench.reload()
-    assert {n: o.offset for n, o in bench.coordinator.shard.offsets.of("g")["t"].items()} == {
+    assert {
+        n: o.offset for n, o in bench.coordinator.shard.offsets.committed_offsets("g")["t"].items()
+    } == {
         0: 5,
         1: 6,
     }

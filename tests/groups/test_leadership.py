@@ -33,7 +33,7 @@ async def with_offset() -> House:
     house = House()
     await house.groups.open()
     request: Any = commit_of({("t", 0): 42}, group=HERE)
-    stored = await house.groups.submit(OFFSET_COMMIT, ME, 8, request)
+    stored = await house.groups.handle_request(OFFSET_COMMIT, ME, 8, request)
     assert stored.topics[0].partitions[0].error_code == 0
     await house.groups.resign([1])
     return house
@@ -42,7 +42,7 @@ async def with_offset() -> House:
 async def offset(house: House, group: str = HERE) -> tuple[int, int]:
     """The error code of the group, and its offset of t-0."""
     request = OffsetFetchRequestGroup(group_id=group, topics=None)
-    found = await house.groups.submit(OFFSET_FETCH, ME, 8, request)
+    found = await house.groups.handle_request(OFFSET_FETCH, ME, 8, request)
     offsets = [part.committed_offset for topic in found.topics for part in topic.partitions]
     return found.error_code, offsets[0] if offsets else -1
 
@@ -60,14 +60,14 @@ def end(house: House) -> None:
 async def test_lost_groups_are_refused_and_gained_ones_loaded() -> None:
     house = await with_offset()
     groups = house.groups
-    assert (await groups.submit(JOIN, ME, 9, joining())).error_code == NOT_COORDINATOR
+    assert (await groups.handle_request(JOIN, ME, 9, joining())).error_code == NOT_COORDINATOR
     assert groups.heartbeat_now(BEAT) is NOT_COORDINATOR
     assert await offset(house) == (NOT_COORDINATOR, -1)
     assert await groups.write_marker(1, MARKER) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     await groups.lead([1])
-    assert (await groups.submit(JOIN, ME, 9, joining())).error_code == LOADING
+    assert (await groups.handle_request(JOIN, ME, 9, joining())).error_code == LOADING
     assert groups.heartbeat_now(BEAT) is ErrorCode.NONE  # a client would end with LOADING
-    assert (await groups.submit(HEARTBEAT, ME, 4, BEAT)).error_code == 0
+    assert (await groups.handle_request(HEARTBEAT, ME, 4, BEAT)).error_code == 0
     assert (await groups.activity(HERE, lambda: asyncio.sleep(0))).error_code == LOADING
     assert await groups.write_marker(1, MARKER) is LOADING
     listed = await groups.list_groups(ME, 4, ListGroupsRequest())
@@ -103,7 +103,7 @@ async def test_a_topic_of_another_broker_opens_the_service() -> None:
     await house.internal()
     assert house.groups.heartbeat_now(BEAT) is NOT_COORDINATOR
     await house.groups.lead([0, 1, 3])
-    assert (await house.groups.submit(JOIN, ME, 9, joining())).error_code == LOADING
+    assert (await house.groups.handle_request(JOIN, ME, 9, joining())).error_code == LOADING
     await loaded(house)
     assert len(house.groups.list_led()) == 3
     end(house)

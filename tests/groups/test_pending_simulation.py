@@ -119,7 +119,7 @@ class History:
 
     def check_stable(self, request: Any, answer: asyncio.Future[Any]) -> None:
         """RequireStable shows what the shard has at this moment."""
-        found = self.shard.offsets.pending.of(request.group.group_id)
+        found = self.shard.offsets.pending.pending_partitions(request.group.group_id)
 
         def check(done: asyncio.Future[Any]) -> None:
             if done.cancelled() or done.result().error_code:
@@ -225,7 +225,7 @@ async def test_simulation_finds_mutations(mutation: str, monkeypatch: pytest.Mon
     if mutation == "supersede":  # a marker always wins
         monkeypatch.setattr(PendingOffsets, "supersede", lambda *_: None)
     elif mutation == "drop":  # a tombstone leaves pending offsets
-        monkeypatch.setattr(PendingOffsets, "drop", lambda *_: None)
+        monkeypatch.setattr(PendingOffsets, "remove", lambda *_: None)
     else:  # of two transactions the first to end wins
         supersede = PendingOffsets.supersede
         monkeypatch.setattr(

@@ -166,7 +166,7 @@ async def test_restart_loads_groups_in_background(house: House) -> None:
     await until(lambda: all(c.phase is CoordinatorPhase.ACTIVE for c in house.groups.list_led()))
     assert (await house.beat(beat)) == 0
     client = Client("c", "/h")
-    left = await house.groups.submit(
+    left = await house.groups.handle_request(
         LEAVE,
         client,
         3,

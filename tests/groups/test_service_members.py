@@ -52,7 +52,7 @@ async def test_heartbeat_waits_for_pending_commit(house: House) -> None:
     member, generation = await alone(house)
     house.log.by_itself = False
     stored = commit_of({("t", 0): 5}, group=HERE, generation=generation, member=member)
-    committed = house.groups.submit(OFFSET_COMMIT, Client("c", "/h"), 8, stored)
+    committed = house.groups.handle_request(OFFSET_COMMIT, Client("c", "/h"), 8, stored)
     await until(lambda: bool(house.log.callbacks))
     beat = HeartbeatRequest(group_id=HERE, member_id=member, generation_id=generation)
     waiting, gone = house.start(beat), house.start(beat)
@@ -70,7 +70,7 @@ async def test_waiting_heartbeat_fails_with_failed_commit(house: House) -> None:
     member, generation = await alone(house)
     house.log.by_itself = False
     stored = commit_of({("t", 0): 5}, group=HERE, generation=generation, member=member)
-    house.groups.submit(OFFSET_COMMIT, Client("c", "/h"), 8, stored)
+    house.groups.handle_request(OFFSET_COMMIT, Client("c", "/h"), 8, stored)
     await until(lambda: bool(house.log.callbacks))
     beat = HeartbeatRequest(group_id=HERE, member_id=member, generation_id=generation)
     waiting = house.start(beat)

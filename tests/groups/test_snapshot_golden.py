@@ -44,7 +44,7 @@ async def test_golden_snapshot_is_loaded(version: int) -> None:
     await bench.coordinator.load()
     shard = bench.coordinator.shard
     assert set(shard.groups) == ({"g", "s", "only"} if version > 1 else {"g", "s"})
-    assert shard.offsets.of("g")["t"][0] == Offset(42, 3, "né", 1_700_000_000_001)
+    assert shard.offsets.committed_offsets("g")["t"][0] == Offset(42, 3, "né", 1_700_000_000_001)
     unstable = await stable_codes(bench, "g", ("t", 0))
     assert unstable == [88 if version > 1 else 0]
     bench.coordinator.timers.clear()

@@ -38,7 +38,7 @@ T = ("t", 0)
 
 
 def offsets(bench: Bench, group: str = "g") -> dict[tuple[str, int], int]:
-    found = bench.coordinator.shard.offsets.of(group)
+    found = bench.coordinator.shard.offsets.committed_offsets(group)
     return {(t, p): at.offset for t, partitions in found.items() for p, at in partitions.items()}
 
 

@@ -40,7 +40,7 @@ class FakeGroups:
         self.now: list[tuple[Client, Any]] = []
         self.described = {group.group_id: group for group in described}
 
-    def submit(self, kind: Any, client: Client, version: int, request: Any) -> Any:
+    def handle_request(self, kind: Any, client: Client, version: int, request: Any) -> Any:
         assert kind is CONSUMER_HEARTBEAT
         self.asked.append((client, version, request))
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -76,7 +76,7 @@ async def test_pipelined_cold_fetches_are_read_one_at_a_time(
 ) -> None:
     answers = server.host.answers
     largest = 0
-    take = AnswerMemory.take
+    take = AnswerMemory.reserve
 
     def taken(self: AnswerMemory, wanted: int) -> int:
         nonlocal largest
@@ -84,7 +84,7 @@ async def test_pipelined_cold_fetches_are_read_one_at_a_time(
         largest = max(largest, self.held_bytes)
         return granted
 
-    monkeypatch.setattr(AnswerMemory, "take", taken)
+    monkeypatch.setattr(AnswerMemory, "reserve", taken)
     for _ in range(20):
         client.send(ask("t"), 11)
     for _ in range(20):
@@ -97,7 +97,7 @@ async def test_fetch_returns_fewer_batches_when_little_memory_is_free(
     server: Server, client: Client
 ) -> None:
     answers = server.host.answers
-    answers.hold(answers.bound_bytes - answers.bound_bytes // 8 - 4 * MIB)
+    answers.add_bytes(answers.bound_bytes - answers.bound_bytes // 8 - 4 * MIB)
     assert batches(await client.call(ask("t"), 11)) == MIB // BATCH_BYTES
     await until(lambda: answers.held_bytes < answers.bound_bytes, "it has left")
     assert batches(await client.call(ask("t", max_bytes=150_000), 11)) == 1
@@ -106,14 +106,14 @@ async def test_fetch_returns_fewer_batches_when_little_memory_is_free(
 async def test_one_batch_is_read_even_if_larger_than_grant(server: Server, client: Client) -> None:
     answers = server.host.answers
     held = answers.bound_bytes - 4 * (80 << 10)  # a quarter of what is free is 80 KiB
-    answers.hold(held)
+    answers.add_bytes(held)
     assert batches(await client.call(ask("t", max_bytes=MIB), 11)) == 1
     await until(lambda: answers.held_bytes == held, "it has left")
 
 
 async def test_fetch_waits_until_memory_is_free(server: Server, client: Client) -> None:
     answers = server.host.answers
-    answers.hold(answers.bound_bytes)
+    answers.add_bytes(answers.bound_bytes)
     client.send(ask("t"), 11)
     await until(lambda: starved(server) == 1, "it waits")
     assert answers.short
@@ -134,7 +134,7 @@ async def test_fetch_that_waits_too_long_for_memory_returns_no_records(
 ) -> None:
     monkeypatch.setattr("kafkawire.handlers.fetch.request.MEMORY_PATIENCE_S", 0.01)
     answers = server.host.answers
-    answers.hold(answers.bound_bytes)
+    answers.add_bytes(answers.bound_bytes)
     assert batches(await client.call(ask("t", count=count), 11)) == 0
     assert not answers.waiting
     answers.release(answers.bound_bytes)
@@ -147,7 +147,7 @@ async def test_disconnected_client_waiting_for_memory_reserves_none(
     server: Server, client: Client, count: int
 ) -> None:
     answers = server.host.answers
-    answers.hold(answers.bound_bytes)
+    answers.add_bytes(answers.bound_bytes)
     client.send(ask("t", count=count), 11)
     await until(lambda: answers.waiting == 1, "it waits")
     client.writer.transport.abort()
@@ -160,7 +160,7 @@ async def test_fetches_waiting_for_memory_are_answered_on_close(
     server: Server, client: Client
 ) -> None:
     answers = server.host.answers
-    answers.hold(answers.bound_bytes)
+    answers.add_bytes(answers.bound_bytes)
     client.send(ask("t"), 11)
     await until(lambda: starved(server) == 1, "it waits")
     await server.close()

@@ -169,11 +169,11 @@ async def test_fenced_leader_epoch(server: Server, client: Client) -> None:
     await client.call(produce("t", batch(b"a")), 9)
     broker = server.broker
     await broker.metadata.register_broker(2, {"PLAINTEXT": (OTHER.host, OTHER.port)}, OTHER.rack)
-    await broker.topics.lock.follow()
+    await broker.topics.lock.apply_changes()
     number = broker.catalog.by_name["t"].partitions[GONE].number
     for leader in (2, broker.node_id):
         await broker.metadata.move_partitions([number], leader, broker.catalog.stored_version)
-        await broker.topics.lock.follow()
+        await broker.topics.lock.apply_changes()
     answer = await client.call(fetch(topic, 0, current_leader_epoch=0), 16)
     (row,) = rows_of(answer).values()
     assert row.error_code == E.FENCED_LEADER_EPOCH

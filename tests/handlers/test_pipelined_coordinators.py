@@ -42,7 +42,9 @@ class HeldCommits:
         self._patch = monkeypatch
 
     def hold(self) -> None:
-        self._patch.setattr(CommitLog, "after", lambda *asked: self._waiting.append(asked))
+        self._patch.setattr(
+            CommitLog, "call_when_durable", lambda *asked: self._waiting.append(asked)
+        )
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -50,7 +52,7 @@ class HeldCommits:
     def release(self) -> None:
         self._patch.undo()
         for log, sinks, fn in self._waiting:
-            log.after(sinks, fn)
+            log.call_when_durable(sinks, fn)
         self._waiting.clear()
 
 

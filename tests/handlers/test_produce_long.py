@@ -193,17 +193,17 @@ async def test_log_that_refuses_produces_refuses_those_of_many_partitions(
 ) -> None:
     await make(client, "t", MANY)
     log = server.broker.log.commit_log
-    log.refuse("disk", KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full"))
-    log.refuse("tier", KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker"))
+    log.refuse_appends("disk", KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full"))
+    log.refuse_appends("tier", KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker"))
     for batches in ([batch(b"x")] * MANY, [long_batch(5000)]):
         answer = await client.call(produce("t", *batches), 9)
         rows = answer.responses[0].partition_responses
         assert {row.error_code for row in rows} == {ErrorCode.KAFKA_STORAGE_ERROR}
-    log.refuse("disk", None)
+    log.refuse_appends("disk", None)
     answer = await client.call(produce("t", *[batch(b"x")] * MANY), 9)
     rows = answer.responses[0].partition_responses
     assert {row.error_code for row in rows} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
-    log.refuse("tier", None)
+    log.refuse_appends("tier", None)
     answer = await client.call(produce("t", *[batch(b"x")] * MANY), 9)
     rows = answer.responses[0].partition_responses
     assert {(row.error_code, row.base_offset) for row in rows} == {(0, 0)}

@@ -287,7 +287,7 @@ async def test_early_epoch_check_asks_no_coordinator(
         raise AssertionError("the coordinator was asked")
 
     monkeypatch.setattr(TransactionService, "answer_at_once", never)
-    monkeypatch.setattr(TransactionService, "execute", never)
+    monkeypatch.setattr(TransactionService, "answer_request", never)
     assert (await producer.send(b"c")).error_code == 47
     assert (await other.send(b"d")).error_code == 0  # the transaction is open
 

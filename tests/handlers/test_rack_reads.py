@@ -240,7 +240,7 @@ async def test_range_without_records_at_its_end_is_refused(two: Racks, reader: C
     view = two.two.views.find(number, 5)
     view.segments.end[-1] += 3
     view.cut_offset = view.next_offset = view.cut_offset + 3
-    view.advance(view.next_offset)
+    view.raise_high_watermark(view.next_offset)
     row = await ask(reader, from_rack("b", 6, 30_000))
     check_refused(row)
 

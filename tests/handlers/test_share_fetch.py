@@ -317,7 +317,7 @@ async def test_a_partition_that_another_broker_leads_ends_waiting_requests(
     settled = leader.acknowledge("m", [Acknowledge(0, 0, [ACCEPT])])
     assert settled is not None
     partition = server.broker.table.find_by_id(topic, 0)
-    server.broker.log.loader.resign(partition)
+    server.broker.log.loader.resign_partition(partition)
     partition.notify_watchers()
     with pytest.raises(KafkaError) as moved:
         await settled

@@ -115,7 +115,7 @@ async def test_a_released_record_comes_back_after_its_delay(
     assert await member.acquire(max_wait_ms=10_000) == [(0, 0, 2)]
     # A new leader does not know when it was released: the delay begins again.
     assert await member.settle(0, 0, RELEASE) == (0, 0)
-    leader.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    leader.stop_serving(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     assert await member.fetch(max_wait_ms=1)
     (again,) = server.broker.shares._groups[GROUP].values()
     await until(lambda: again.machine is not None)

@@ -184,7 +184,7 @@ async def test_failed_commit_is_the_code_of_every_marker(
     ) -> None:
         callback(KafkaError(E.KAFKA_STORAGE_ERROR))
 
-    monkeypatch.setattr(CommitLog, "after", after)
+    monkeypatch.setattr(CommitLog, "call_when_durable", after)
     codes = await write(client, marker(("t", 0), ("t", 1)))
     assert codes == [("t", index, E.KAFKA_STORAGE_ERROR) for index in range(2)]
 
@@ -250,7 +250,7 @@ async def opened(server: Server, name: str) -> tuple[str, int, int]:
     await service.coordinator_of(name)
     made = await service.init_producer(InitProducer(name, 60_000))
     who = name, made.producer_id, made.producer_epoch
-    added = await service.execute(AddPartitions(*who, frozenset({("t", 0), ("t", 1)})))
+    added = await service.answer_request(AddPartitions(*who, frozenset({("t", 0), ("t", 1)})))
     assert added.code is E.NONE
     return who
 
@@ -277,7 +277,7 @@ async def test_transaction_is_described(
     assert open_one.transaction_start_time_ms > 0
     assert (unknown.transactional_id, unknown.error_code) == ("nosuch", 105)
     assert empty.error_code == E.INVALID_REQUEST
-    await server.broker.transactions.execute(EndTransaction(*who, True, 0))
+    await server.broker.transactions.answer_request(EndTransaction(*who, True, 0))
     await until(lambda: partition.high_watermark == 1)
     (ended,) = await described_ids(client, "tx")
     while ended.transaction_state != "CompleteCommit":

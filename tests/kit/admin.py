@@ -220,13 +220,13 @@ class FakeLog:
     def add_topics(self, infos: Sequence[TopicInfo]) -> None:
         self.steps.append("log add " + " ".join(info.name for info in infos))
         for info in infos:
-            config = self.loader.configs.of(info.id)
+            config = self.loader.configs.config_of_topic(info.id)
             for row in info.partitions:
                 if row.leader == ME and row.number not in self.partitions:
                     partition = FakePartition(row.number, info.id, info.name, row.index, config)
                     self.partitions[row.number] = partition
                     for listener in self.loader.listeners:
-                        listener.enter(partition)
+                        listener.partition_loaded(partition)
 
     def remove_topic(self, info: TopicInfo) -> None:
         self.steps.append("log remove")

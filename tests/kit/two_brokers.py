@@ -65,7 +65,7 @@ class Two:
         await service.coordinator_of("tx")
         made = await service.init_producer(InitProducer("tx", 60_000))
         who = "tx", made.producer_id, made.producer_epoch
-        added = await service.execute(AddPartitions(*who, frozenset(PARTITIONS)))
+        added = await service.answer_request(AddPartitions(*who, frozenset(PARTITIONS)))
         assert added.code is ErrorCode.NONE
         producer = Producer(made.producer_id, made.producer_epoch)
         for index in range(4):

@@ -48,7 +48,7 @@ class Fixture:
 @pytest.mark.parametrize("count", [0, 1, 16, 17, 40])
 async def test_open_log_gets_a_fence_after_its_last_object(count: int) -> None:
     fixture = Fixture(count)
-    ended, found = await fixture.logs.end(OPEN)
+    ended, found = await fixture.logs.fence_log(OPEN)
     assert (ended, fixture.fenced_at()) == (count, [count])
     assert [each.sequence for each in found] == list(range(count))
     assert all(each.ends == {5: 10} and not each.fence for each in found)
@@ -60,7 +60,7 @@ async def test_released_objects_are_not_read() -> None:
     fixture = Fixture(5)
     for sequence in range(3):
         fixture.bucket.forget(log_object_key(EPOCH, sequence))
-    ended, found = await fixture.logs.end(ObjectLog(NODE, EPOCH, OneStore.url, 3, None, 0))
+    ended, found = await fixture.logs.fence_log(ObjectLog(NODE, EPOCH, OneStore.url, 3, None, 0))
     assert (ended, [each.sequence for each in found]) == (5, [3, 4])
 
 
@@ -69,7 +69,7 @@ async def test_fence_that_is_there_ends_the_log() -> None:
     fence = write_fence(NODE, EPOCH, 2, NONCE, 8, 0)
     fixture.bucket.store(log_object_key(EPOCH, 2), fence)
     fixture.bucket.store(log_object_key(EPOCH, 3), small(3))  # stored late, never acknowledged
-    ended, found = await fixture.logs.end(OPEN)
+    ended, found = await fixture.logs.fence_log(OPEN)
     assert (ended, len(found), fixture.bucket.requests["put"]) == (2, 2, 0)
 
 
@@ -83,7 +83,7 @@ async def test_object_that_comes_before_the_fence_is_part_of_the_log() -> None:
             fixture.bucket.hook = lambda *_: None
 
     fixture.bucket.hook = store
-    ended, found = await fixture.logs.end(OPEN)
+    ended, found = await fixture.logs.fence_log(OPEN)
     assert (ended, len(found), fixture.fenced_at()) == (2, 2, [2])
 
 
@@ -91,7 +91,7 @@ async def test_fence_whose_answer_was_lost_is_found(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("kafkawire.objectstore.backoff.wait_s", lambda *_: 0.0)
     fixture = Fixture(1)
     fixture.bucket.faults.lost_rate = 0.5
-    ended, found = await fixture.logs.end(OPEN)
+    ended, found = await fixture.logs.fence_log(OPEN)
     assert (ended, len(found), fixture.fenced_at()) == (1, 1, [1])
 
 
@@ -99,10 +99,10 @@ async def test_end_waits_for_the_storage(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("kafkawire.objectstore.backoff.wait_s", lambda *_: 0.0)
     fixture = Fixture(3)
     fixture.bucket.faults.slow_down_rate = 0.8
-    assert (await fixture.logs.end(OPEN))[0] == 3
+    assert (await fixture.logs.fence_log(OPEN))[0] == 3
     fixture.bucket.faults = StoreFaults(refused="AccessDenied")
     with pytest.raises(Refused):
-        await fixture.logs.end(OPEN)
+        await fixture.logs.fence_log(OPEN)
 
 
 async def test_missing_and_damaged_objects_are_reported(
@@ -112,7 +112,7 @@ async def test_missing_and_damaged_objects_are_reported(
     fixture.bucket.forget(log_object_key(EPOCH, 1))
     fixture.bucket.truncate(log_object_key(EPOCH, 2), 50)
     with caplog.at_level(logging.CRITICAL):
-        ended, found = await fixture.logs.end(ObjectLog(NODE, EPOCH, OneStore.url, 0, 4, 0))
+        ended, found = await fixture.logs.fence_log(ObjectLog(NODE, EPOCH, OneStore.url, 0, 4, 0))
     assert (ended, [(each.sequence, each.ends) for each in found]) == (
         4,
         [(0, {5: 10}), (2, {}), (3, {5: 10})],
@@ -129,14 +129,14 @@ async def test_object_of_newer_program_refuses_the_start() -> None:
     data[8:12] = (VERSION + 1).to_bytes(4, "big")
     fixture.bucket.store(key, bytes(data))
     with pytest.raises(JournalFormatError, match="newer"):
-        await fixture.logs.end(OPEN)
+        await fixture.logs.fence_log(OPEN)
     with pytest.raises(JournalFormatError, match="newer"):
         await fixture.logs.frames(EarlierObject(OneStore.url, key, EPOCH, 0, 0, {}))
 
 
 async def test_frames_before_a_damaged_one_are_read(caplog: pytest.LogCaptureFixture) -> None:
     fixture = Fixture(2)
-    _, found = await fixture.logs.end(OPEN)
+    _, found = await fixture.logs.fence_log(OPEN)
     assert [len(await fixture.logs.frames(each)) for each in found] == [2, 2]
     data = bytearray(fixture.bucket.data(found[1].key))
     data[-20] ^= 1

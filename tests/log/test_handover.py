@@ -393,7 +393,7 @@ async def test_nothing_replaces_segments_between_the_upload_and_the_change_of_le
 
 async def clean(pair: Pair) -> None:
     (partition,) = pair.first.log.partitions.values()
-    pair.first.log.segments.cleaner.note(numbers_of(partition))
+    pair.first.log.segments.cleaner.note_partitions(numbers_of(partition))
     await pair.first.log.segments.cleaner.run()
 
 

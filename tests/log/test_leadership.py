@@ -225,7 +225,7 @@ async def test_load_that_began_before_resign_is_repeated(world: Led) -> None:
     await world.log.resign(numbers)
     (partition,) = await world.take_back(numbers)
     await world.log.checkpoint()
-    world.log.loader.forget(partition)
+    world.log.loader.unload(partition)
     read = world.storage.load_partitions
     go_on = asyncio.Event()
     trips: list[int] = []

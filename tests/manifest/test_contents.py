@@ -78,8 +78,8 @@ def test_queries_of_manifest() -> None:
     manifest = Manifest(fold(START, [delta]))
     assert sorted(manifest.topics) == ["empty", "orders", "täglich"]
     assert list(manifest.numbers) == [3, 7, 1 << 40]
-    assert manifest.partition(4) is None
-    assert manifest.partition(7) == ManifestPartition(7, 2, 30, EPOCHS + bytes(12))
+    assert manifest.get_partition(4) is None
+    assert manifest.get_partition(7) == ManifestPartition(7, 2, 30, EPOCHS + bytes(12))
     assert manifest.find_object(uuid(9)) is None
     found = manifest.find_object(uuid(3))
     assert found is not None

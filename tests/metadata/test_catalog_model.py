@@ -187,12 +187,12 @@ def test_log_data_of_topic_is_removed_with_topic() -> None:
     topic = TopicInfo(b"i" * 16, "a", False, rows.new_partitions([1], 1, 0), {})
     catalog.add_topic(topic)
     assert (catalog.described_in(topic.id), catalog.not_described()) == (0, [topic.id])
-    catalog.describe(topic.id, 7)
+    catalog.record_journal(topic.id, 7)
     version = catalog.version
     assert (catalog.described_in(topic.id), catalog.not_described()) == (7, [])
     assert catalog.version == version
     catalog.remove_topic(topic.id)
-    catalog.describe(topic.id, 9)
+    catalog.record_journal(topic.id, 9)
     assert catalog.described_in(topic.id) == 0
     catalog.add_topic(TopicInfo(b"j" * 16, "a", False, rows.new_partitions([1], 2, 0), {}))
     assert catalog.described_in(b"j" * 16) == 0  # the row was used again

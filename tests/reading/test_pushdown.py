@@ -38,7 +38,7 @@ def pruned(*filters: spark.Filter) -> tuple[list[PartitionRange], list[spark.Fil
     pruning = Pruning()
     rest = pruning.push(filters, KINDS)
     pruning = pickle.loads(pickle.dumps(pruning))  # as it is sent to the tasks with its reader
-    return pruning.of(ALL, times_of), rest
+    return pruning.prune_ranges(ALL, times_of), rest
 
 
 ORDERS_0, ORDERS_1, BILLS = ALL

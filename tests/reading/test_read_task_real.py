@@ -135,5 +135,5 @@ def _is_cold(data: str) -> bool:
     except SourceError:
         return False  # the manifest of the tier may be written before the one of the folder
     facts = holding.manifest.topics.get("cold")
-    row = holding.manifest.partition(facts.partitions[0]) if facts else None
+    row = holding.manifest.get_partition(facts.partitions[0]) if facts else None
     return row is not None and row.end == 2000 and not len(holding.sheet.spans(row.number, 0).bases)

@@ -125,7 +125,7 @@ async def settled(tier: Path, ends: dict[int, int]) -> Manifest:
         with contextlib.suppress(LookupError, FileNotFoundError):
             manifest = manifest_of(tier)
             numbers = manifest.topics["t"].partitions
-            rows = [manifest.partition(number) for number in numbers]
+            rows = [manifest.get_partition(number) for number in numbers]
             have = {i: row.end for i, row in enumerate(rows) if row is not None}
             names = {segment_key(manifest.objects.uuid(n)) for n in range(len(manifest.objects))}
             there = {f"{SEGMENTS}{path.name}" for path in (tier / SEGMENTS).iterdir()}

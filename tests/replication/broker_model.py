@@ -91,13 +91,13 @@ class BrokerModel:
             self.take_over(continues, position)
             return
         with pytest.raises(FollowerError, match="before the end of what was acknowledged"):
-            self.node.begin(self.epoch + 1, continues, position, self.first)
+            self.node.start_epoch(self.epoch + 1, continues, position, self.first)
 
     def connect(self) -> int:
         """Begin to write the log of the current epoch; return where its copy continues."""
         if self.epoch not in self.node._copies:
             self._lower_promises()
-        end = self.node.begin(self.epoch, *self.begun, self.first)
+        end = self.node.start_epoch(self.epoch, *self.begun, self.first)
         self.is_connected = True
         self._acknowledged(end)
         return end
@@ -126,7 +126,7 @@ class BrokerModel:
         """Delete copies of earlier epochs."""
         if self.is_connected:
             self.forgotten = self.epoch
-            self.node.forget(self.epoch)
+            self.node.delete_earlier_copies(self.epoch)
 
     def _acknowledged(self, end: int) -> None:
         assert end <= self.log.end
@@ -154,7 +154,7 @@ class BrokerModel:
                 check(self.node, self.logs[epoch], epoch, end, self.first)
         if self.fence > 0:
             with pytest.raises(Fenced) as refusal:
-                self.node.begin(self.fence - 1, NONE, 0, 0)
+                self.node.start_epoch(self.fence - 1, NONE, 0, 0)
             assert refusal.value.higher >= self.fence
         copy = self.node._copies.get(self.epoch)
         acked = self.acked.get(self.epoch)

@@ -103,7 +103,7 @@ def filled(node: NodeCopies, log: ModelLog, sizes: tuple[int, ...] = (300, 200))
 
 def streamed(node: NodeCopies, log: ModelLog) -> int:
     """Stream a log from where the copy ends."""
-    end = node.begin(log.epoch, *log.begun, log.first)
+    end = node.start_epoch(log.epoch, *log.begun, log.first)
     for start, data in log.pieces(end, 100):
         node.write(log.epoch, start, data)
     return node.sync(log.epoch)

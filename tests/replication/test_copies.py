@@ -59,16 +59,16 @@ def test_copy_has_the_same_files_as_the_log(tmp_path: Path) -> None:
 
 
 def test_empty_copy_ends_at_the_first_journal(node: NodeCopies) -> None:
-    assert node.begin(1, NONE, 0, 5) == at(5, 0)
+    assert node.start_epoch(1, NONE, 0, 5) == at(5, 0)
     assert node.sync(1) == at(5, 0)
     assert node.listing(1).end == at(5, 0)
-    assert node.begin(1, NONE, 0, 8) == at(8, 0)  # nothing of it was sent
+    assert node.start_epoch(1, NONE, 0, 8) == at(8, 0)  # nothing of it was sent
     node.write(1, at(8, 0), b"x")
     assert node.sync(1) == at(8, 1)
 
 
 def test_bytes_must_continue_the_copy(node: NodeCopies) -> None:
-    node.begin(1, NONE, 0, 5)
+    node.start_epoch(1, NONE, 0, 5)
     node.write(1, at(5, 0), b"abc")
     for position in (at(5, 2), at(5, 4), at(6, 1), at(4, 0), at(5, 0)):
         with pytest.raises(FollowerError, match="does not continue the copy"):
@@ -91,7 +91,7 @@ def test_connection_resumes_at_the_end() -> None:
         node = opened(files)
         end = filled(node, model())
         node.write(1, end, b"x")
-        assert node.begin(1, NONE, 0, 5) == end + 1  # and it is durable
+        assert node.start_epoch(1, NONE, 0, 5) == end + 1  # and it is durable
         files.power_failure(random.Random(seed))
         assert opened(files).read(1, end, 10) == b"x"
 
@@ -99,7 +99,7 @@ def test_connection_resumes_at_the_end() -> None:
 def test_many_journals_are_written_with_few_open_files(
     node: NodeCopies, files: MemoryFiles
 ) -> None:
-    node.begin(1, NONE, 0, 0)
+    node.start_epoch(1, NONE, 0, 0)
     for number in range(100):
         node.write(1, at(number, 0), b"x")
         assert len(files.opened) <= journal_copy.MAX_UNSYNCED_JOURNALS + 3
@@ -116,13 +116,13 @@ def test_bytes_are_sent_again_after_a_start(files: MemoryFiles) -> None:
     end = filled(node, log)
     node = opened(files)
     assert node.listing(1).end == end  # nothing that was acknowledged is gone
-    assert node.begin(1, NONE, 0, 5) == at(6, 200)  # stored with the end of journal 5
+    assert node.start_epoch(1, NONE, 0, 5) == at(6, 200)  # stored with the end of journal 5
     log.append(50)
     assert streamed(node, log) == log.end
     check(node, log, 1, log.end, 0)
     node = opened(files)
     assert node.listing(1).end == log.end
-    assert node.begin(1, NONE, 0, 5) == at(6, 200)
+    assert node.start_epoch(1, NONE, 0, 5) == at(6, 200)
     assert node.listing(1).end == log.end
     assert streamed(node, log) == log.end
 
@@ -136,7 +136,7 @@ def test_durable_position_is_stored_after_many_bytes(
         log.append(600)
         streamed(node, log)
         node = opened(files)
-        ends.append(node.begin(1, NONE, 0, 5))
+        ends.append(node.start_epoch(1, NONE, 0, 5))
     assert ends == [at(5, 0), at(5, 1200), at(5, 1200), at(5, 2400), at(5, 2400)]
 
 
@@ -155,11 +155,11 @@ def test_garbage_after_the_durable_position_is_overwritten(files: MemoryFiles) -
 
 def test_garbage_in_skipped_journals_is_removed(files: MemoryFiles) -> None:
     node = opened(files)
-    node.begin(1, NONE, 0, 5)
+    node.start_epoch(1, NONE, 0, 5)
     for number in (5, 6, 7, 8):
         node.write(1, at(number, 0), b"never acknowledged")
     node = opened(files)
-    assert node.begin(1, NONE, 0, 5) == at(5, 0)
+    assert node.start_epoch(1, NONE, 0, 5) == at(5, 0)
     node.write(1, at(5, 0), b"abc")
     node.write(1, at(8, 0), b"later")
     node.sync(1)
@@ -177,20 +177,20 @@ def test_lost_bytes_are_reported_and_wanted_again(
     del files.file("/f/3/1/0000000006.journal").data[50:]
     node = opened(files)
     assert "ends at byte 50 of journal 6, but was durable up to byte 200" in caplog.text
-    assert node.begin(1, NONE, 0, 5) == at(6, 50)
+    assert node.start_epoch(1, NONE, 0, 5) == at(6, 50)
     for position, data in log.pieces(at(6, 50), 100):
         node.write(1, position, data)
     node = opened(files)  # without a sync
-    assert node.begin(1, NONE, 0, 5) == at(6, 50)
+    assert node.start_epoch(1, NONE, 0, 5) == at(6, 50)
     assert streamed(node, log) == log.end
     files.remove("/f/3/1/0000000006.journal")
     node = opened(files)
-    assert node.begin(1, NONE, 0, 5) == at(5, 300)
+    assert node.start_epoch(1, NONE, 0, 5) == at(5, 300)
     assert streamed(node, log) == log.end
     check(node, log, 1, log.end, 0)
     for name in ("0000000005.journal", "0000000006.journal"):
         files.remove(f"/f/3/1/{name}")
-    assert opened(files).begin(1, NONE, 0, 4) == at(4, 0)
+    assert opened(files).start_epoch(1, NONE, 0, 4) == at(4, 0)
 
 
 # Marks and deletion
@@ -213,13 +213,13 @@ def test_mark_deletes_journals(node: NodeCopies, files: MemoryFiles) -> None:
 
 
 def test_mark_makes_what_it_keeps_durable(node: NodeCopies, files: MemoryFiles) -> None:
-    node.begin(1, NONE, 0, 5)
+    node.start_epoch(1, NONE, 0, 5)
     for number in (5, 6, 7):
         node.write(1, at(number, 0), b"abc")
     node.mark(1, 0, 7)
     files.power_failure(random.Random(0))
     node = opened(files)
-    assert node.begin(1, NONE, 0, 7) == at(7, 3)
+    assert node.start_epoch(1, NONE, 0, 7) == at(7, 3)
     assert contents(node, 1) == {7: b"abc"}
 
 
@@ -227,15 +227,15 @@ def test_forget_deletes_lower_epochs(
     node: NodeCopies, files: MemoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(node, model())
-    node.begin(2, NONE, 0, 7)
-    node.begin(4, NONE, 0, 9)
+    node.start_epoch(2, NONE, 0, 7)
+    node.start_epoch(4, NONE, 0, 9)
     with pytest.raises(Fenced):
-        node.forget(2)
+        node.delete_earlier_copies(2)
     with caplog.at_level(logging.INFO):
-        node.forget(4)
+        node.delete_earlier_copies(4)
     assert "deleted 2 copies of logs of broker 3 with epochs below 4" in caplog.text
     assert [name for name in files.names("/f/3") if name != "fence"] == ["4"]
-    node.forget(4)
+    node.delete_earlier_copies(4)
     with pytest.raises(FollowerError):
         node.listing(1)
 
@@ -246,9 +246,9 @@ def test_folder_with_unknown_files_is_left(
     log = model()
     filled(node, log)
     files.close(files.open("/f/3/1/notes.txt", create=True))
-    node.begin(2, NONE, 0, 7)
-    node.forget(2)
-    node.forget(2)
+    node.start_epoch(2, NONE, 0, 7)
+    node.delete_earlier_copies(2)
+    node.delete_earlier_copies(2)
     assert caplog.text.count("has files that are not of a copy (notes.txt, ...)") == 1
     check(node, log, 1, log.end, 0)
 
@@ -256,9 +256,9 @@ def test_folder_with_unknown_files_is_left(
 def test_forget_needs_no_copy_of_the_epoch(node: NodeCopies) -> None:
     """As from a broker that has other followers, or runs on the machine of this one."""
     filled(node, model())
-    node.forget(7)
+    node.delete_earlier_copies(7)
     with pytest.raises(FollowerError, match="no copy of the log of broker 3, epoch 1"):
         node.listing(1)
     node.fence(9)
     with pytest.raises(Fenced):
-        node.forget(8)
+        node.delete_earlier_copies(8)

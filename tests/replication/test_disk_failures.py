@@ -49,7 +49,7 @@ def test_full_disk_removes_what_was_not_acknowledged(node: NodeCopies, files: Me
     with pytest.raises(FollowerError, match="cannot be written"):
         node.write(1, at(7, 0), b"x")
     files.room_bytes = None
-    assert node.begin(1, NONE, 0, 5) == end
+    assert node.start_epoch(1, NONE, 0, 5) == end
     log.append(500)
     assert streamed(node, log) == log.end
     check(node, log, 1, log.end, 0)
@@ -62,13 +62,13 @@ def test_full_disk_keeps_bytes_of_an_earlier_process(files: MemoryFiles) -> None
     log.append(100)
     streamed(node, log)
     node = opened(files)
-    end = node.begin(1, NONE, 0, 5)
+    end = node.start_epoch(1, NONE, 0, 5)
     files.room_bytes = 10
     with pytest.raises(FollowerError):
         node.write(1, end, bytes(log.journals[6][200:300]))
     check(node, log, 1, log.end, 0)
     files.room_bytes = None
-    assert node.begin(1, NONE, 0, 5) == end
+    assert node.start_epoch(1, NONE, 0, 5) == end
     assert streamed(node, log) == log.end
 
 
@@ -78,13 +78,13 @@ def test_full_disk_in_the_next_journal(files: MemoryFiles) -> None:
     filled(node, log, (300,))
     files.file("/f/3/1/0000000005.journal").change(300, b"garbage")
     node = opened(files)
-    for start, data in log.pieces(node.begin(1, NONE, 0, 5), 100):
+    for start, data in log.pieces(node.start_epoch(1, NONE, 0, 5), 100):
         node.write(1, start, data)
     files.room_bytes = 0
     with pytest.raises(FollowerError):
         node.write(1, at(6, 0), b"x")
     assert contents(node, 1) == {5: bytes(log.journals[5])}
-    assert node.begin(1, NONE, 0, 5) == at(5, 0)
+    assert node.start_epoch(1, NONE, 0, 5) == at(5, 0)
     files.room_bytes = None
     log.roll()
     log.append(10)
@@ -122,11 +122,11 @@ def test_full_disk_gets_space_by_deletion(node: NodeCopies, files: MemoryFiles) 
 
     files.remove = free  # type: ignore[method-assign]
     assert node.sync(1) == log.end  # although its position cannot be stored
-    assert node.begin(1, NONE, 0, 5) == log.end
+    assert node.start_epoch(1, NONE, 0, 5) == log.end
     node.mark(1, 0, 7)
     assert contents(node, 1) == {7: bytes(log.journals[7])}
     node = opened(files)
-    assert node.begin(1, NONE, 0, 7) == log.end
+    assert node.start_epoch(1, NONE, 0, 7) == log.end
 
 
 def test_failed_fsync_is_final(node: NodeCopies, files: MemoryFiles) -> None:
@@ -137,7 +137,7 @@ def test_failed_fsync_is_final(node: NodeCopies, files: MemoryFiles) -> None:
     for _ in range(2):
         with pytest.raises(DiskFailed, match=r"fsync of /f/3/1/0000000006.journal failed"):
             node.sync(1)
-    for each in (lambda: node.begin(1, NONE, 0, 5), lambda: node.listing(1)):
+    for each in (lambda: node.start_epoch(1, NONE, 0, 5), lambda: node.listing(1)):
         with pytest.raises(DiskFailed):
             each()
     node = opened(files)  # the page cache has bytes that are not on the disk
@@ -173,7 +173,7 @@ def test_change_of_epoch_that_fails_ends_the_process(
     with monkeypatch.context() as broken:
         broken.setattr(files, "remove", lambda path: fail(path) if "journal" in path else None)
         with pytest.raises(DiskFailed, match="cannot be changed to broker epoch 2"):
-            node.begin(2, 1, at(5, 100), 5)
+            node.start_epoch(2, 1, at(5, 100), 5)
     node = opened(files)
     assert node.listing(2).end == at(5, 100)
     check(node, log, 1, at(5, 100), 0)

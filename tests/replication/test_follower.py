@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     path = tmp_path / "a" / "follower"
     follower = Follower(Files(), str(path))
     follower.node(3).fence(2)
-    follower.node(3).begin(2, NONE, 0, 5)
+    follower.node(3).start_epoch(2, NONE, 0, 5)
     follower.close()
     return path
 
@@ -127,18 +127,18 @@ def test_damaged_copy_is_left_out(folder: Path, errors: Errors, how: str) -> Non
         f"log again, and delete {path} after that. Until then broker 3 has a replica less"
     )
     node, other = follower.node(3), follower.node(4)
-    assert other.begin(1, NONE, 0, 7) == at(7, 0)
-    for refused in (lambda: node.begin(2, NONE, 0, 5), lambda: node.listing(2)):
+    assert other.start_epoch(1, NONE, 0, 7) == at(7, 0)
+    for refused in (lambda: node.start_epoch(2, NONE, 0, 5), lambda: node.listing(2)):
         with pytest.raises(FollowerError, match="copy is damaged"):
             refused()
-    for fenced in (lambda: node.begin(1, NONE, 0, 5), lambda: node.fence(1)):
+    for fenced in (lambda: node.start_epoch(1, NONE, 0, 5), lambda: node.fence(1)):
         with pytest.raises(Fenced):
             fenced()
     node.fence(2)
-    assert node.begin(3, 2, at(5, 100), 5) == at(5, 0)  # all of it is sent again
+    assert node.start_epoch(3, 2, at(5, 100), 5) == at(5, 0)  # all of it is sent again
     with pytest.raises(FollowerError, match="copy is damaged"):
         node.listing(2)
-    node.forget(3)
+    node.delete_earlier_copies(3)
     follower.close()
     assert files_in(path) == before
 
@@ -182,19 +182,19 @@ def test_damaged_fence_leaves_out_the_copies_of_its_broker(folder: Path, errors:
     assert f"{path}/fence is damaged: its checksum is wrong. Repair it or, if no earlier" in text
     node = follower.node(3)
     for each in (
-        lambda: node.begin(9, NONE, 0, 5),
+        lambda: node.start_epoch(9, NONE, 0, 5),
         lambda: node.fence(9),
         lambda: node.listing(2),
-        lambda: node.forget(9),
+        lambda: node.delete_earlier_copies(9),
     ):
         with pytest.raises(FollowerError, match="fence is damaged"):
             each()
-    assert follower.node(4).begin(1, NONE, 0, 7) == at(7, 0)
+    assert follower.node(4).start_epoch(1, NONE, 0, 7) == at(7, 0)
     follower.close()
     assert files_in(path) == before
     (path / "fence").unlink()  # as the line says
     follower = Follower(Files(), str(folder))
-    assert follower.node(3).begin(2, NONE, 0, 5) == at(5, 0)
+    assert follower.node(3).start_epoch(2, NONE, 0, 5) == at(5, 0)
     follower.close()
 
 
@@ -219,7 +219,7 @@ def test_second_folder_of_one_epoch_is_left_out(folder: Path, errors: Errors) ->
     (folder / "3/1/copy").write_bytes(b"%s\n%08x\n" % (line, crc32c(line)))
     follower = Follower(Files(), str(folder))
     assert f"{folder}/3/1 cannot be used: Directory not empty" in errors()[0]
-    assert follower.node(3).begin(2, NONE, 0, 5) == at(5, 0)
+    assert follower.node(3).start_epoch(2, NONE, 0, 5) == at(5, 0)
     follower.close()
 
 

@@ -255,12 +255,12 @@ def test_writer_that_does_not_end_is_reported() -> None:
     one, other = socket.socketpair()
     with one, other:
         first, second = LogWriter((1, 1), one), LogWriter((1, 1), other)
-        writers.begin(first)
+        writers.set_writer(first)
         with pytest.raises(FollowerError, match=r"has not ended within 0.01 s"):
-            writers.begin(second)
-        writers.end(second)  # it was not the current one
-        writers.end(first)
-        writers.begin(second)
+            writers.set_writer(second)
+        writers.remove_writer(second)  # it was not the current one
+        writers.remove_writer(first)
+        writers.set_writer(second)
 
 
 def test_follower_can_be_opened_again(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def write(folder: Path, node: int, epoch: int, data: bytes) -> NodeCopies:
     """Write the copy of a log that does not continue another one."""
     folder.mkdir(exist_ok=True)
     copies = NodeCopies(Files(), str(folder / str(node)), node)
-    copies.begin(epoch, epoch + 50, BEGIN, FIRST)
+    copies.start_epoch(epoch, epoch + 50, BEGIN, FIRST)
     copies.write(epoch, BEGIN, data)
     copies.close()
     return copies
@@ -105,7 +105,7 @@ def test_bytes_after_the_cut_of_an_interrupted_change_are_left_out(
     with monkeypatch.context() as patch:
         patch.setattr("kafkawire.replication.journal_copy.JournalCopy._complete_change", fail)
         with pytest.raises(KeyboardInterrupt):
-            copies.begin(5, 4, BEGIN + 6, FIRST)
+            copies.start_epoch(5, 4, BEGIN + 6, FIRST)
     (copy,) = found(tmp_path)
     assert (copy.epoch, copy.end) == (5, BEGIN + 6)
     assert copy.journals == ((journal_name(FIRST), 6),)

@@ -27,7 +27,7 @@ async def begin(server: Server, name: str) -> tuple[Producer, tuple[str, int, in
     await service.coordinator_of(name)
     made = await service.init_producer(InitProducer(name, 600_000))
     who = name, made.producer_id, made.producer_epoch
-    added = await service.execute(AddPartitions(*who, frozenset({T})))
+    added = await service.answer_request(AddPartitions(*who, frozenset({T})))
     assert added.code is ErrorCode.NONE
     producer = Producer(*who[1:])
     partition = server.broker.table.find_by_name(*T)
@@ -42,7 +42,7 @@ async def test_rebuild_keeps_open_and_aborted_transactions(tmp_path: Path) -> No
         await server.broker.topics.create([CreatableTopic("t", 1, 1)])
         _, aborted = await begin(server, "aborted")
         _, opened = await begin(server, "open")
-        await server.broker.transactions.execute(EndTransaction(*aborted, False, 0))
+        await server.broker.transactions.answer_request(EndTransaction(*aborted, False, 0))
         partition = server.broker.table.find_by_name(*T)
         await until(lambda: partition.high_watermark == 3)
         assert partition.last_stable_offset == 1
@@ -66,7 +66,7 @@ async def test_rebuild_keeps_open_and_aborted_transactions(tmp_path: Path) -> No
         partition = server.broker.table.find_by_name(*T)
         assert partition.last_stable_offset == 1
         assert partition.list_aborted(0, 3) == markers
-        ended = await service.execute(EndTransaction(*opened, True, 0))
+        ended = await service.answer_request(EndTransaction(*opened, True, 0))
         assert ended.code is ErrorCode.NONE
         await until(lambda: partition.last_stable_offset == 4)
         assert await committed_records(partition) == [(1, b"open")]

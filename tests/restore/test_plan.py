@@ -58,7 +58,7 @@ def checkpoint(restored: RestorePlan, number: int) -> PartitionCheckpoint:
 def test_number_that_two_topics_of_a_bucket_have() -> None:
     """One topic keeps the number and its offsets, the other one is empty under a new number."""
     seen = BucketEvidence()
-    seen.of(1).next_offset = 5
+    seen.get_or_add(1).next_offset = 5
     for name, created_ms in (("old", 1), ("new", 2)):
         id = name.encode().ljust(16)
         seen.topics[id] = TopicSeen(id, name, created_ms=created_ms, count=1, numbers={0: 1})
@@ -72,7 +72,7 @@ def test_partitions_that_only_the_bucket_of_a_folder_knows() -> None:
     """An object says how many partitions a topic has; there are records of the first one only."""
     bucket, seen = BucketEvidence(), FolderEvidence()
     bucket.topics[b"t" * 16] = TopicSeen(b"t" * 16, "t", count=3, numbers={0: 1})
-    bucket.of(1).next_offset = 5
+    bucket.get_or_add(1).next_offset = 5
     add_bucket(seen, bucket)
     (topic,) = plan_restore(seen, 1).topics
     assert [(p.number, p.index) for p in topic.partitions] == [(1, 0), (2, 1), (3, 2)]

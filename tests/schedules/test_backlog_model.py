@@ -237,7 +237,7 @@ class BacklogMachine(RuleBasedStateMachine):
         now_ms = self.clock.ms
         waiting = self.waiting()
         due = [each for each in waiting if each[0] <= now_ms]
-        entries = self.backlog.next(count, now_ms)
+        entries = self.backlog.next_due(count, now_ms)
         assert entries == due[: len(entries)], "in due order, nothing early, nothing cancelled"
         assert len(entries) <= count
         assert bool(entries) == bool(due)
@@ -313,7 +313,7 @@ class BacklogMachine(RuleBasedStateMachine):
         self.loop.run_until_complete(asyncio.sleep(0))
         try:
             due = [each for each in self.waiting() if each[0] <= self.clock.ms]
-            entries = self.backlog.next(count, self.clock.ms)
+            entries = self.backlog.next_due(count, self.clock.ms)
             assert entries == due[: len(entries)]
             until = self.backlog.until(entries, count, self.clock.ms) if entries else NOTHING
             # The index may have been lost: then a deliverer begins again.

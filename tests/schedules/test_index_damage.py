@@ -45,12 +45,12 @@ class Contents(NamedTuple):
 def contents(index: WaitingIndex, number: int) -> Contents:
     generation = index.generation
     found = index.read_followed(number)
-    rows = index.next(generation, number, FIRST, 2 * RECORDS)
+    rows = index.next_entries(generation, number, FIRST, 2 * RECORDS)
     records = index.contents(generation, number, FIRST, LAST, 2 * RECORDS)
     least = index.least_offset(number)
     replaced = [(b"%016d" % key, RECORDS) for key in range(KEYS)]
     removed, _ = index.save(generation, number, 1000, [], replaced, [])
-    rest = index.next(generation, number, FIRST, 2 * RECORDS)
+    rest = index.next_entries(generation, number, FIRST, 2 * RECORDS)
     assert {row.offset for row in rows} == {row.offset for row in rest} | set(removed)
     return Contents(found, least, rows, records, sorted(removed))
 

@@ -124,7 +124,7 @@ def test_texts_that_are_no_repetitions(text: str, words: str) -> None:
     moment=st.integers(-5, LAST_MS // 2),
 )
 def test_interval_gives_the_next_multiple(first: int, every: int, moment: int) -> None:
-    found = Interval(every).after(first, moment)
+    found = Interval(every).first_time_after(first, moment)
     assert found is not None
     assert found > moment
     assert found >= first
@@ -133,21 +133,21 @@ def test_interval_gives_the_next_multiple(first: int, every: int, moment: int) -
 
 
 def test_interval_ends_with_the_year_9999() -> None:
-    assert Interval(1000).after(LAST_MS - 10, LAST_MS - 5) is None
+    assert Interval(1000).first_time_after(LAST_MS - 10, LAST_MS - 5) is None
 
 
 def test_cron_gives_times_in_utc() -> None:
     cron = parse_repetition("30 9 * * 1-5")
     assert isinstance(cron, Cron)
     moment = datetime(2026, 1, 30, 12, tzinfo=UTC)  # a Friday
-    found = cron.after(0, int(moment.timestamp() * 1000))
+    found = cron.first_time_after(0, int(moment.timestamp() * 1000))
     assert found == int(datetime(2026, 2, 2, 9, 30, tzinfo=UTC).timestamp() * 1000)
-    again = cron.after(0, found)
+    again = cron.first_time_after(0, found)
     assert again == found + int(timedelta(days=1).total_seconds() * 1000)
 
 
 def test_cron_begins_at_the_first_due_time() -> None:
     cron = Cron("0 * * * *")
-    assert cron.after(JANUARY_MS, 0) == JANUARY_MS, "a time that matches is the first"
-    assert cron.after(JANUARY_MS + 1, 0) == JANUARY_MS + 3_600_000
-    assert cron.after(LAST_MS, 0) is None
+    assert cron.first_time_after(JANUARY_MS, 0) == JANUARY_MS, "a time that matches is the first"
+    assert cron.first_time_after(JANUARY_MS + 1, 0) == JANUARY_MS + 3_600_000
+    assert cron.first_time_after(LAST_MS, 0) is None

@@ -26,7 +26,7 @@ def index() -> Iterator[WaitingIndex]:
 
 
 def waiting(index: WaitingIndex, number: int = 1) -> list[tuple[int, int]]:
-    return [row.due for row in index.next(index.generation, number, FIRST, 100)]
+    return [row.due for row in index.next_entries(index.generation, number, FIRST, 100)]
 
 
 def followed(index: WaitingIndex, number: int) -> tuple[int, int] | None:
@@ -39,7 +39,7 @@ def test_records_in_the_order_of_delivery(index: WaitingIndex) -> None:
     arrivals = [Arrival(30, 0), Arrival(10, 1), Arrival(10, 2, True), Arrival(20, 3)]
     assert index.save(0, 1, 4, arrivals, [], []) == ([], 4)
     assert waiting(index) == [(10, 1), (10, 2), (20, 3), (30, 0)]
-    assert [row.repeats for row in index.next(0, 1, (10, 1), 2)] == [1, 0]
+    assert [row.repeats for row in index.next_entries(0, 1, (10, 1), 2)] == [1, 0]
     assert (followed(index, 1), index.least_offset(1)) == ((4, 4), 0)
     assert (followed(index, 2), index.least_offset(2)) == (None, None)
 
@@ -83,7 +83,7 @@ def test_delivered_records_are_removed_by_corners(index: WaitingIndex) -> None:
 def test_partitions_are_apart(index: WaitingIndex) -> None:
     index.save(0, 1, 1, [Arrival(10, 0, False, b"a")], [(b"a", 0)], [])
     index.save(0, 2, 1, [Arrival(10, 0, False, b"a")], [(b"a", 0)], [])
-    index.drop(1)
+    index.delete_partition(1)
     assert (waiting(index, 1), waiting(index, 2)) == ([], [(10, 0)])
     assert index.read_followed(1) is None
 
@@ -147,7 +147,7 @@ def test_users_of_a_damaged_index_begin_again(tmp_path: Path) -> None:
     with pytest.raises(IndexReplaced):
         index.save(0, 1, 2, [], [], [])
     with pytest.raises(IndexReplaced):
-        index.next(0, 1, FIRST, 1)
+        index.next_entries(0, 1, FIRST, 1)
     assert index.read_followed(1) is None
     index.close()
 

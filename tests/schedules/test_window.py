@@ -37,7 +37,7 @@ def test_window_is_complete_up_to_its_horizon(taken: list[tuple[str, int, int, i
         else:
             refill(window, model)
             expected = sorted((d, o) for o, d in model.items() if d <= due_ms)
-            found = window.next(count, due_ms)
+            found = window.next_due(count, due_ms)
             horizon = window.horizon
             within = [each for each in expected if horizon is None or each <= horizon]
             assert found == within[:count]
@@ -48,7 +48,7 @@ def test_window_is_complete_up_to_its_horizon(taken: list[tuple[str, int, int, i
 
 def refill(window: DueWindow, model: dict[int, int]) -> None:
     """Fill an empty window from all waiting records, as a Backlog does from the index."""
-    while window.first() is None and window.horizon is not None:
+    while window.first_due() is None and window.horizon is not None:
         after = window.horizon
         rest: list[Due] = sorted((d, o) for o, d in model.items() if (d, o) > after)
         window.refill(rest[:LIMIT], complete=len(rest) < LIMIT)
@@ -59,8 +59,8 @@ def test_entry_that_is_removed_and_added_again_is_there_once() -> None:
     window.add(5, 1)
     window.discard(1)
     window.add(5, 1)
-    assert window.next(10, 100) == [(5, 1)]
-    assert window.next(10, 100) == [(5, 1)], "entries stay until they are discarded"
+    assert window.next_due(10, 100) == [(5, 1)]
+    assert window.next_due(10, 100) == [(5, 1)], "entries stay until they are discarded"
 
 
 def test_removed_entries_are_made_up_for_by_later_ones() -> None:
@@ -68,7 +68,7 @@ def test_removed_entries_are_made_up_for_by_later_ones() -> None:
     window = DueWindow()
     for offset in range(9):
         window.add(offset, offset)
-    assert len(window.next(6)) == 6
+    assert len(window.next_due(6)) == 6
     for offset in (0, 1, 2, 4):
         window.discard(offset)
-    assert window.next(3, 100) == [(3, 3), (5, 5), (6, 6)]
+    assert window.next_due(3, 100) == [(3, 3), (5, 5), (6, 6)]

@@ -115,7 +115,7 @@ async def test_the_log_of_the_broker(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_sender_keeps_its_caller_with_a_prefix() -> None:
-    sender = Sender.of("client a at 1.2.3.4", ALICE)
+    sender = Sender.with_caller("client a at 1.2.3.4", ALICE)
     assert f"{sender}" == "client a at 1.2.3.4"
     more = audit.prefix_sender("Metadata of ", sender)
     assert more == "Metadata of client a at 1.2.3.4"

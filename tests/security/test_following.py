@@ -47,7 +47,7 @@ async def broker(folder: Path, node_id: int, *others: int) -> AsyncIterator[Secu
     await store.open()
     config = BrokerConfig({"authorizer": "acl", "allow.everyone.if.no.acl.found": "true"})
     security = await Security.open(real_env(), store, config)
-    await security.watch(real_env(), store, {}, node_id, lambda: others)
+    await security.start_refresh(real_env(), store, {}, node_id, lambda: others)
     try:
         yield security
     finally:

@@ -142,7 +142,7 @@ class Log:
     def after_write(self, fn: Any, requests: Any = None) -> None:
         self.write.append(fn)
 
-    def after(self, sinks: Any, fn: Any) -> None:
+    def call_when_durable(self, sinks: Any, fn: Any) -> None:
         assert sinks == (DISK,)
         self.commit.append(fn)
 

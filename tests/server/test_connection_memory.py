@@ -121,13 +121,13 @@ def test_lost_connection_releases_memory_of_responses(gone: str) -> None:
 def test_response_memory_is_shared_and_granted_in_order() -> None:
     soon: list[Any] = []
     memory = AnswerMemory(64 * MIB, soon.append)
-    got = [memory.take(55 * MIB) for _ in range(20)]
+    got = [memory.reserve(55 * MIB) for _ in range(20)]
     assert got[0] == 14 * MIB  # a quarter of what is free without the reserve of small reads
     assert got == sorted(got, reverse=True)
     assert memory.held_bytes <= 64 * MIB
-    while memory.take(55 * MIB):
+    while memory.reserve(55 * MIB):
         pass
-    assert memory.take(MIB) >= LEAST_BYTES  # small reads have their reserve
+    assert memory.reserve(MIB) >= LEAST_BYTES  # small reads have their reserve
     order: list[tuple[str, int]] = []
     memory.when_free(55 * MIB, lambda size: order.append(("large", size)))
     memory.when_free(2 * MIB, lambda size: order.append(("next", size)))
@@ -144,7 +144,7 @@ def stalled_client(host: FakeHost, size: int) -> Client:
     client = Client(host)
     client.connection.pause_writing()
     client.wire.unsent = size
-    host.answers.hold(size)
+    host.answers.add_bytes(size)
     client.connection.pins.append(HeldAnswerMemory(client.connection, size))
     return client
 

@@ -98,7 +98,7 @@ async def test_any_span_arrives_whole(
         stop = rng.randrange(start, SIZE) + 1
         span, sent.ends = sent.span(start, stop), []
         sender = FileSender(offload, span, sent.ends.append)
-        done = sender.begin(sent.ours.fileno())
+        done = sender.send_now(sent.ours.fileno())
         sent.got.clear()
         while len(sent.got) < stop - start:
             sent.read(rng.choice([1000, 30_000]))
@@ -125,7 +125,7 @@ async def test_cancelled_at_any_byte(
         offload = InlineOffload()
         span = sent.span(0, SIZE)
         sender = FileSender(offload, span, sent.ends.append)
-        assert not sender.begin(sent.ours.fileno())
+        assert not sender.send_now(sent.ours.fileno())
         sent.got.clear()
         while len(sent.got) < at:
             sent.read(at - len(sent.got))
@@ -154,7 +154,7 @@ async def test_disconnected_client_ends_it(
     offload, before = ThreadOffload(), open_descriptors()
     span = sent.span(0, SIZE)
     sender = FileSender(offload, span, sent.ends.append)
-    assert not sender.begin(sent.ours.fileno())
+    assert not sender.send_now(sent.ours.fileno())
     sent.client.close()
     await until(lambda: bool(sent.ends), "the error is reported")
     assert isinstance(sent.ends[0], ConnectionError)
@@ -173,7 +173,7 @@ async def test_short_file_is_an_error(
     monkeypatch.setattr(DiskFile, "is_cached", lambda *_: cached)
     offload = ThreadOffload()
     sender = FileSender(offload, sent.span(0, SIZE), sent.ends.append)
-    assert not sender.begin(sent.ours.fileno())
+    assert not sender.send_now(sent.ours.fileno())
     sent.file.truncate(200_000)
     while not sent.ends:
         sent.read(1 << 16)
@@ -211,6 +211,6 @@ async def test_full_socket_is_not_tried_again(sent: Sent, monkeypatch: pytest.Mo
     monkeypatch.setattr(DiskFile, "is_cached", lambda *_: True)
     monkeypatch.setattr(DiskFile, "send", counted)
     sender = FileSender(InlineOffload(), sent.span(0, SIZE), sent.ends.append)
-    assert not sender.begin(sent.ours.fileno())
+    assert not sender.send_now(sent.ours.fileno())
     assert taken == [3_000]
     sender.cancel()

@@ -84,8 +84,8 @@ async def test_one_listener_has_a_limit_of_connections(
 
 def limits(now: list[float], **own: str) -> ListenerLimits | None:
     texts = {f"listener.name.out.{name.replace('_', '.')}": text for name, text in own.items()}
-    config = ListenerConfig.of("OUT", BrokerConfig(), texts)
-    return ListenerLimits.of("OUT", config, Counts(), lambda: now[0])
+    config = ListenerConfig.for_listener("OUT", BrokerConfig(), texts)
+    return ListenerLimits.for_listener("OUT", config, Counts(), lambda: now[0])
 
 
 def test_one_listener_has_a_limit_of_new_connections() -> None:

@@ -55,7 +55,7 @@ async def test_refusal_and_release_are_shown(
 ) -> None:
     async with watched(tmp_path / "data", tier_url=URL, **QUICK) as (server, port):
         objects = server.broker.log.commit_log.object_sink
-        objects.refuse("the test says so")
+        objects.refuse_batches("the test says so")
         objects.note_released(3, 0)
         samples = await scrape(port)
         assert of(samples, "kafkawire_log_objects_released_total") == 3

@@ -191,7 +191,7 @@ async def test_health_page(tmp_path: Path) -> None:
         assert status == "HTTP/1.1 200 OK"
         assert json.loads(body)["status"] == "ok"
         full = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full of figs")
-        server.broker.log.commit_log.refuse("disk", full)
+        server.broker.log.commit_log.refuse_appends("disk", full)
         status, body = await ask(port, b"GET /health?verbose HTTP/1.0\r\n\r\n")
         assert status == "HTTP/1.1 503 Service Unavailable"
         assert json.loads(body)["reason"] == "the disk is full of figs"
@@ -401,10 +401,10 @@ async def test_transactions_are_counted(tmp_path: Path) -> None:
             name = f"tx-{number}"
             made = await service.init_producer(InitProducer(name, 60_000))
             who = name, made.producer_id, made.producer_epoch
-            await service.execute(AddPartitions(*who, frozenset({("t", 0)})))
+            await service.answer_request(AddPartitions(*who, frozenset({("t", 0)})))
             if commit is not None:
-                await service.execute(EndTransaction(*who, commit))
-            fenced = await service.execute(EndTransaction(name, who[1], 7, True))
+                await service.answer_request(EndTransaction(*who, commit))
+            fenced = await service.answer_request(EndTransaction(name, who[1], 7, True))
             assert fenced.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.CONCURRENT_TRANSACTIONS)
         partition = server.broker.table.find_by_name("t", 0)
         Producer(999).send(partition, b"x")  # it hangs: its record has a time of long ago

@@ -44,7 +44,7 @@ async def reloaded(
     reloader = Reloader(BEFORE, reread)
     running = asyncio.create_task(reloader.run(broker))  # type: ignore[arg-type]
     for _ in files:
-        reloader.request()
+        reloader.request_reload()
         for _ in range(20):
             await asyncio.sleep(0)
     running.cancel()

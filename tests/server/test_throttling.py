@@ -454,7 +454,7 @@ async def test_time_of_fetches_that_wait_for_an_iteration_counts(
     client = await Client.connect(port_of(server), "long")
     spent: list[float] = []
     deferred: list[int] = []
-    begin_later = Attempt.begin_later
+    begin_later = Attempt.answer_or_park_later
 
     def recorded(attempt: Attempt) -> int:
         before = len(spent)
@@ -464,7 +464,7 @@ async def test_time_of_fetches_that_wait_for_an_iteration_counts(
         return cost
 
     monkeypatch.setattr(ClientQuotas, "record_loop_time", lambda _, seconds: spent.append(seconds))
-    monkeypatch.setattr(Attempt, "begin_later", recorded)
+    monkeypatch.setattr(Attempt, "answer_or_park_later", recorded)
     monkeypatch.setattr(fetch_request, "ATTEMPT_BYTES", BATCH_BYTES)
     write: Any = client.writer.write
     frames: list[bytes] = []

@@ -12,7 +12,7 @@ A, B, C = ((bytes(16), index) for index in range(3))
 
 def begun(limit: int = 10) -> tuple[ShareSessions, ShareSession]:
     sessions = ShareSessions(limit)
-    return sessions, sessions.begin("g", "m", [A, B], "connection")
+    return sessions, sessions.create_session("g", "m", [A, B], "connection")
 
 
 def test_each_epoch_is_used_once_and_the_last_is_followed_by_the_first() -> None:
@@ -42,11 +42,11 @@ def test_a_session_has_exactly_what_was_sent() -> None:
 
 def test_a_new_session_replaces_the_one_of_the_same_member() -> None:
     sessions, _ = begun(limit=1)
-    sessions.begin("g", "m", [C], "new")
+    sessions.create_session("g", "m", [C], "new")
     assert sessions.of_connection("connection") == []
     assert sessions.of_connection("new") == [("g", "m")]
     with pytest.raises(KafkaError) as full:
-        sessions.begin("g", "other", [], "new")
+        sessions.create_session("g", "other", [], "new")
     assert full.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
     sessions.remove("g", "m")
     assert len(sessions) == 0
@@ -57,6 +57,6 @@ def test_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("kafkawire.share.sessions.PARTITIONS_MAX", 3)
     sessions, session = begun()
     with pytest.raises(KafkaError):
-        sessions.begin("g", "other", [A, B], "connection")
+        sessions.create_session("g", "other", [A, B], "connection")
     with pytest.raises(KafkaError):
         sessions.update(session, [(bytes(16), index) for index in range(4)], [])

@@ -105,9 +105,9 @@ def test_decode_encode_decode_is_stable() -> None:
 def decode(data: bytes) -> pa.RecordBatch:
     decoder = Decoder(NATIVE, batch_bytes=64 << 20)
     account = Account(PartitionRange("t", 0, 0, 200))
-    decoder.begin(account)
-    found = [*decoder.feed(data, check_crc=True)]
-    decoder.end()
+    decoder.start_range(account)
+    found = [*decoder.decode_batches(data, check_crc=True)]
+    decoder.end_range()
     found += decoder.flush()
     assert account.rows == 200
     (batch,) = found

@@ -253,7 +253,7 @@ async def test_first_start_that_succeeds_after_the_workers_needs_a_restart(
 
 def of(tmp_path: Path, listener: str) -> SupervisedFollower | None:
     settings = {"replication.listener": listener}
-    return SupervisedFollower.of(ServeOptions([], {}, str(tmp_path), "", settings))
+    return SupervisedFollower.bind_address(ServeOptions([], {}, str(tmp_path), "", settings))
 
 
 async def test_address_is_bound_before_the_start(tmp_path: Path) -> None:

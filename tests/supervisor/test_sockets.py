@@ -91,7 +91,7 @@ def test_role_is_parsed_as_it_was_written() -> None:
     role = WorkerRole(
         4, True, False, 7, (InheritedSockets((3,), (4, 5), 9093),), (8,), restarted=True
     )
-    assert WorkerRole.parse(role.text()) == role
+    assert WorkerRole.parse(role.option_value()) == role
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ class Folder:
         facts = manifest.topics.get(topic)
         if facts is None:
             return None
-        row = manifest.partition(facts.partitions[0])
+        row = manifest.get_partition(facts.partitions[0])
         return None if row is None else (row.log_start, row.end)
 
 

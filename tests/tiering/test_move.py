@@ -158,7 +158,7 @@ def test_move_copies_everything_and_empties_old_bucket(world: TierWorld) -> None
         before = segments_in(world.bucket)
         assert len(before) >= 2
         world.bucket.store(pack_key(1), b"a filter pack")
-        await process.tiering.mover.begin(NEW)
+        await process.tiering.mover.start_move(NEW)
         await process.moved("waiting")
         assert segments_in(world.bucket) == before  # a reader may still use it
         state = process.tiering.mover.report_progress()
@@ -174,7 +174,7 @@ def test_move_copies_everything_and_empties_old_bucket(world: TierWorld) -> None
         assert world.bucket.objects == {}
         assert not process.tiering.tiers.moving
         with pytest.raises(MoveError, match="all objects are in"):
-            await process.tiering.mover.begin("")
+            await process.tiering.mover.start_move("")
         await process.check()
 
     live(world, act)
@@ -184,7 +184,7 @@ def test_move_copies_everything_and_empties_old_bucket(world: TierWorld) -> None
 def test_start_with_old_url_serves_without_uploading(world: TierWorld) -> None:
     async def move(process: Moving) -> None:
         await filled(process)
-        await process.tiering.mover.begin(NEW)
+        await process.tiering.mover.start_move(NEW)
         await process.moved("waiting")
 
     async def after(process: Moving) -> None:
@@ -197,7 +197,7 @@ def test_start_with_old_url_serves_without_uploading(world: TierWorld) -> None:
         assert segments_in(fakestore.BUCKETS[NEW]) == seen
         await process.check()
         with pytest.raises(MoveError, match="nothing is uploaded"):
-            await process.tiering.mover.begin("s3://third/x")
+            await process.tiering.mover.start_move("s3://third/x")
 
     live(world, move)
     live(world, after)
@@ -215,7 +215,7 @@ def test_crash_at_any_point_of_move_loses_nothing() -> None:
         async def act(process: Moving, points: Points = points) -> None:
             await filled(process)
             points.on = True
-            await process.tiering.mover.begin(NEW)
+            await process.tiering.mover.start_move(NEW)
             await process.moved("waiting")
             await process.env.sleep(5)
 
@@ -241,7 +241,7 @@ async def _resumed(process: Moving) -> None:
     """The next life: a move that has begun continues by itself, otherwise it is started."""
     if not process.tiering.tiers.moving:
         await process.env.sleep(5)
-        await process.tiering.mover.begin(NEW)
+        await process.tiering.mover.start_move(NEW)
     await process.moved("waiting")
     await process.env.sleep(GRACE_S)
     await process.moved("done")
@@ -261,7 +261,7 @@ def test_uncopyable_object_is_named_and_others_are_moved(world: TierWorld, harm:
             bucket.truncate(keys[0], 500)
         else:
             bucket.store(keys[0], bytes(len(sound)))
-        await process.tiering.mover.begin(NEW)
+        await process.tiering.mover.start_move(NEW)
         await process.moved("stuck")
         progress = process.tiering.mover.progress
         (failed,) = progress.failed
@@ -269,7 +269,7 @@ def test_uncopyable_object_is_named_and_others_are_moved(world: TierWorld, harm:
         assert progress.error == "1 objects could not be copied"
         assert progress.objects == len(keys) - 1
         bucket.store(keys[0], sound)
-        await process.tiering.mover.begin("")  # and now it can
+        await process.tiering.mover.start_move("")  # and now it can
         await process.moved("waiting")
         await process.check()
 
@@ -282,7 +282,7 @@ def test_move_continues_after_outage_of_new_bucket(world: TierWorld) -> None:
 
     async def act(process: Moving) -> None:
         await filled(process)
-        await process.tiering.mover.begin(NEW)
+        await process.tiering.mover.start_move(NEW)
         new.faults = StoreFaults(down=True, timeout_s=1.0)
         await process.env.sleep(200)
         assert process.tiering.mover.progress.state == "copying"
@@ -302,7 +302,7 @@ def test_pause_also_stops_move(world: TierWorld) -> None:
         await filled(process)
         world.config.tier_paused = True
         await process.env.sleep(2)
-        await process.tiering.mover.begin(NEW)
+        await process.tiering.mover.start_move(NEW)
         await process.env.sleep(100)
         assert not segments_in(fakestore.BUCKETS[NEW])
         world.config.tier_paused = False
@@ -324,7 +324,7 @@ def test_move_to_unusable_tier_is_refused(world: TierWorld, why: str) -> None:
     async def act(process: Moving) -> None:
         await filled(process)
         with pytest.raises(MoveError, match=expected):
-            await process.tiering.mover.begin("s4://x" if why == "url" else NEW)
+            await process.tiering.mover.start_move("s4://x" if why == "url" else NEW)
         assert not process.tiering.tiers.moving
         assert (process.tiering.state, process.tiering.tiers.current.url) == ("attached", OLD)
         await process.check()
@@ -342,7 +342,7 @@ def test_old_tier_is_readable_after_url_change_until_moved(world: TierWorld) -> 
         await process.check()
         assert segments_in(fakestore.BUCKETS[NEW])
         assert process.tiering.mover.progress.state == "idle"
-        await process.tiering.mover.begin("")
+        await process.tiering.mover.start_move("")
         await process.moved("waiting")
         await process.env.sleep(GRACE_S)
         await process.moved("done")
@@ -363,7 +363,7 @@ def test_move_to_nested_tier_or_data_folder_is_refused(world: TierWorld) -> None
         folder = process.tiering.tiers.data_folder
         for url in (f"{OLD}/new", "s3://bucket", f"{OLD}?sse=AES256", f"file://{folder}/tier"):
             with pytest.raises(MoveError, match="lie in one another"):
-                await process.tiering.mover.begin(url)
+                await process.tiering.mover.start_move(url)
         assert process.tiering.tiers.current.url == OLD
 
     live(world, act)

@@ -28,7 +28,7 @@ def test_damaged_batch_is_not_moved(world: TierWorld, skip_lost: bool) -> None:
         data[150] ^= 1
         world.bucket.store(key, bytes(data))
         mover = process.tiering.mover
-        await mover.begin(NEW, skip_lost)
+        await mover.start_move(NEW, skip_lost)
         if not skip_lost:
             await process.moved("stuck")
             (failed,) = mover.progress.failed
@@ -56,7 +56,7 @@ def test_sound_file_is_uploaded_instead_of_damaged_object(world: TierWorld) -> N
             data = bytearray(world.bucket.data(key))
             data[150] ^= 1
             world.bucket.store(key, bytes(data))
-        await process.tiering.mover.begin(NEW)
+        await process.tiering.mover.start_move(NEW)
         await process.moved("waiting", "done")
         await process.check()
 

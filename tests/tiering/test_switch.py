@@ -36,12 +36,12 @@ async def test_producer_ids_leased_after_switch_are_in_manifest_of_new_tier(
 ) -> None:
     async with tiered(tmp_path / "data") as tier:
         ids = tier.server.broker.producer_ids
-        await ids.take()
+        await ids.next_id()
         await tier.produce("t")
         await tier.until(all_uploaded, "why")
         await tier("move", "--to", NEW)
         await until(lambda: NEW in buckets and next_producer_id(buckets[NEW]) >= BLOCK)
         known = next_producer_id(buckets[NEW])
-        while await ids.take() < known:
+        while await ids.next_id() < known:
             pass
         await until(lambda: next_producer_id(buckets[NEW]) == known + BLOCK)

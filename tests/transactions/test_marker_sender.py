@@ -109,7 +109,7 @@ async def test_many_markers_are_queued_in_slices(
     assert sender.append_at_once(work()) is None
     await asyncio.sleep(0)
     assert 0 < sender.waiting < 100
-    sender.forget(reports.take)
+    sender.clear_queue(reports.take)
     cluster.held.set()
     await spin()
     assert sender.waiting == 0
@@ -194,7 +194,7 @@ async def test_an_unloaded_coordinator_is_forgotten(
     await spin()
     sender.send(work(id_="b"), reports.take)
     sender.send(work(id_="c"), other.take)
-    sender.forget(reports.take)
+    sender.clear_queue(reports.take)
     cluster.held.set()
     await spin()
     assert [each.transactional_id for _, each in cluster.sent] == ["a", "c"]

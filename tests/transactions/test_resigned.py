@@ -47,7 +47,7 @@ async def silent(bench: TransactionBench, old: TransactionCoordinator) -> None:
     assert (len(bench.partition.batches), bench.cluster.sent) == (appended, sent)
     await old.abort_overdue()
     await old.expire()
-    assert await old.execute(InitProducer(ID, 60_000)) == NOT_COORDINATOR
+    assert await old.answer_request(InitProducer(ID, 60_000)) == NOT_COORDINATOR
     with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
         await old.read(lambda: None)
     assert len(bench.partition.batches) == appended
@@ -162,10 +162,10 @@ async def test_the_service_loses_and_gains_partitions() -> None:
     await service.open()
     assert (await transact(place)).code is ErrorCode.NONE
     await service.resign([1])
-    assert await service.execute(InitProducer(HERE, 60_000)) == NOT_COORDINATOR
+    assert await service.answer_request(InitProducer(HERE, 60_000)) == NOT_COORDINATOR
     assert (await service.describe(HERE)).error_code == ErrorCode.NOT_COORDINATOR
     await service.lead([1])
-    assert await service.execute(InitProducer(HERE, 60_000)) == Answer(LOADING)
+    assert await service.answer_request(InitProducer(HERE, 60_000)) == Answer(LOADING)
     assert (await service.describe(HERE)).error_code == LOADING
     for _ in range(200):
         if not service.gained and all(
@@ -174,5 +174,5 @@ async def test_the_service_loses_and_gains_partitions() -> None:
             break
         await asyncio.sleep(0)
     assert (await service.describe(HERE)).transaction_state == "CompleteCommit"
-    assert (await service.execute(InitProducer(HERE, 60_000))).code is ErrorCode.NONE
+    assert (await service.answer_request(InitProducer(HERE, 60_000))).code is ErrorCode.NONE
     await service.close()

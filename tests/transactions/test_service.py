@@ -103,11 +103,11 @@ async def spin() -> None:
 async def transact(place: Place, id_: str = HERE) -> Answer:
     """A whole transaction of version 2, markers included."""
     service = place.service
-    at = await service.execute(InitProducer(id_, 60_000))
+    at = await service.answer_request(InitProducer(id_, 60_000))
     who = id_, at.producer_id, at.producer_epoch
-    assert (await service.execute(AddPartitions(*who, frozenset({T0}), 2))).code == 0
+    assert (await service.answer_request(AddPartitions(*who, frozenset({T0}), 2))).code == 0
     assert await service.verify(VerifyPartitions(*who, frozenset({T0}))) == {T0: ErrorCode.NONE}
-    ended = await service.execute(EndTransaction(*who, True, 2))
+    ended = await service.answer_request(EndTransaction(*who, True, 2))
     await spin()
     return ended
 
@@ -145,11 +145,11 @@ async def test_ids_led_elsewhere(place: Place) -> None:
             await service.open()
         elsewhere = THERE if opened else HERE
         gone = Answer(ErrorCode.NOT_COORDINATOR)
-        assert await service.execute(InitProducer(elsewhere, 60_000)) == gone
-        assert await service.execute(EndTransaction(elsewhere, 1, 1, True)) == gone
-        assert (await service.execute(InitProducer(elsewhere, 0))).code == 50
-        assert (await service.execute(InitProducer("", 60_000))).code == 42
-        assert (await service.execute(EndTransaction("", 1, 1, True))).code == 42
+        assert await service.answer_request(InitProducer(elsewhere, 60_000)) == gone
+        assert await service.answer_request(EndTransaction(elsewhere, 1, 1, True)) == gone
+        assert (await service.answer_request(InitProducer(elsewhere, 0))).code == 50
+        assert (await service.answer_request(InitProducer("", 60_000))).code == 42
+        assert (await service.answer_request(EndTransaction("", 1, 1, True))).code == 42
         asked = VerifyPartitions(elsewhere, 1, 1, frozenset({T0}))
         assert await service.verify(asked) == {T0: ErrorCode.NOT_COORDINATOR}
         assert (await service.describe(elsewhere)).error_code == ErrorCode.NOT_COORDINATOR
@@ -174,14 +174,14 @@ async def test_a_restart_loads(place: Place) -> None:
     place.log.reads.clear()
     await place.service.start()
     await spin()
-    loading = await place.service.execute(InitProducer(HERE, 60_000))
+    loading = await place.service.answer_request(InitProducer(HERE, 60_000))
     assert loading.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(KafkaError) as error:
         await place.service.find(ListFilter())
     assert error.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     place.log.reads.set()
     await until(lambda: all(c.phase is CoordinatorPhase.ACTIVE for c in place.service.list_led()))
-    answer = await place.service.execute(InitProducer(HERE, 60_000))
+    answer = await place.service.answer_request(InitProducer(HERE, 60_000))
     assert answer == Answer(ErrorCode.NONE, 1000, 2)
 
 
@@ -203,9 +203,9 @@ async def test_tasks_abort_and_expire() -> None:
     place = Place(transactional_id_expiration_ms=500)
     await place.service.open()
     await transact(place)
-    at = await place.service.execute(InitProducer(id_at(3), 100))
+    at = await place.service.answer_request(InitProducer(id_at(3), 100))
     who = id_at(3), at.producer_id, at.producer_epoch
-    await place.service.execute(AddPartitions(*who, frozenset({T0}), 2))
+    await place.service.answer_request(AddPartitions(*who, frozenset({T0}), 2))
     place.env.clock.ms += 1000  # type: ignore[attr-defined]
 
     def states() -> set[str]:
@@ -240,6 +240,6 @@ async def test_after_the_end(place: Place) -> None:
     await place.service.close()
     await place.service.close()
     closed = Answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert await place.service.execute(InitProducer(HERE, 60_000)) == closed
-    assert await place.service.execute(InitProducer(THERE, 60_000)) == closed
+    assert await place.service.answer_request(InitProducer(HERE, 60_000)) == closed
+    assert await place.service.answer_request(InitProducer(THERE, 60_000)) == closed
     await place.service.open()

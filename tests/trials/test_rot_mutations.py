@@ -76,9 +76,9 @@ def replace_waiting(folder: Path, change: Callable[[Arrival], Arrival | None]) -
         ((number, until),) = connection.execute("SELECT number, until FROM followed").fetchall()
     index = WaitingIndex(str(path))
     index.open()
-    rows = index.next(0, number, (-1, -1), 1000)
+    rows = index.next_entries(0, number, (-1, -1), 1000)
     assert any(row.due_ms < WRITTEN_MS + YEARS_MS / 2 for row in rows), "none is due soon"
-    index.drop(number)
+    index.delete_partition(number)
     changed = [each for each in map(change, rows) if each is not None]
     assert changed != rows
     index.save(0, number, until, changed, [], [])

@@ -76,10 +76,10 @@ async def test_unbounded_response_memory_is_reported(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def grant(self: AnswerMemory, wanted_bytes: int) -> int:
-        self.hold(wanted_bytes)
+        self.add_bytes(wanted_bytes)
         return wanted_bytes
 
-    monkeypatch.setattr(AnswerMemory, "take", grant)
+    monkeypatch.setattr(AnswerMemory, "reserve", grant)
     assert "30 never-readers: the broker's memory grew by" in await storm(context, NEVER_READERS)
 
 

@@ -364,7 +364,7 @@ class CatalogFollower:
             return  # none since the last poll that succeeded
         try:
             if await self._metadata.catalog_version() != self._catalog.stored_version:
-                await self._lock.follow()
+                await self._lock.apply_changes()
         except MetadataError as failure:
             if not self._failing:
                 logger.error(

@@ -59,7 +59,7 @@ class CatalogLock:
                 f"other brokers changed the catalog during each of {ATTEMPTS} attempts"
             )
 
-    async def follow(self) -> None:
+    async def apply_changes(self) -> None:
         """Apply all changes that other brokers have made until now. Raises MetadataError."""
         async with self._lock:
             await self._follow()

@@ -36,7 +36,7 @@ class _Store(Heartbeats, Transactions, Protocol): ...
 
 
 class StartingHeartbeats:
-    """The heartbeats of one start, from `begin` to `close`."""
+    """The heartbeats of one start, from `start` to `close`."""
 
     def __init__(self, env: Env, store: _Store, *, guest: bool) -> None:
         """`guest`: the broker is that of another machine."""
@@ -49,7 +49,7 @@ class StartingHeartbeats:
         self._task: asyncio.Task[None] | None = None
 
     async def cover(self, start: Awaitable[T]) -> T:
-        """Return the result of a start, which calls `begin`. Raises BrokerReturns when it was
+        """Return the result of a start, which calls `start`. Raises BrokerReturns when it was
         cancelled because the broker is asked to return."""
         self._start = asyncio.current_task()
         try:
@@ -63,7 +63,7 @@ class StartingHeartbeats:
         finally:
             await self.close()
 
-    async def begin(self, node_id: int, catalog: Catalog) -> None:
+    async def start(self, node_id: int, catalog: Catalog) -> None:
         """Store a heartbeat now, and one each second until `close`. Called once the broker is
         registered, because the row is still that of an earlier process. Nothing is stored while no
         other broker is registered."""

@@ -362,7 +362,7 @@ class PartitionMover:
         broker may not lead them any more."""
         while True:
             try:
-                await self._lock.follow()
+                await self._lock.apply_changes()
                 return
             except MetadataError as failure:
                 self._report(f"partitions stay stopped until the metadata can be read: {failure}")

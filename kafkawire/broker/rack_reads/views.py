@@ -158,7 +158,10 @@ class PartitionViews:
         location = self._catalog.locate(row.number)
         if location is None:
             return None
-        if self._log.loader.configs.of(location.topic_id).tier_level is TierLevel.DISABLE:
+        if (
+            self._log.loader.configs.config_of_topic(location.topic_id).tier_level
+            is TierLevel.DISABLE
+        ):
             return None
         log_start, end = bounds(row)
         loaded_s = self._env.clock.monotonic()
@@ -205,8 +208,8 @@ class PartitionViews:
             location.topic,
             location.index,
             location.leader_epoch,
-            loader.configs.of(location.topic_id),
-            loader.traffic.of(location.topic),
+            loader.configs.config_of_topic(location.topic_id),
+            loader.traffic.counters_of_topic(location.topic),
         )
         for at in range(0, len(mappings), ROWS_AT_ONCE):
             partition.segments.splice(at, at, mappings[at : at + ROWS_AT_ONCE])

@@ -90,7 +90,7 @@ class _Home:
         """Whether the offsets stay in RocksDB."""
         return holds_rocks(self.path) and not self.damaged
 
-    def describe(self, part: RestorePlan) -> RestoredBroker:
+    def as_restored(self, part: RestorePlan) -> RestoredBroker:
         """Return it as it is entered; `part`: of the plan."""
         before, paired = self.found.identity, None
         if before is not None:
@@ -189,7 +189,7 @@ def _rebuild(
     building = None if path is None else f"{path}.restoring"
     _remove_unfinished(env, building, homes)
     parts = {h.node: combined.part_of(plan, h.node) for h in homes} if len(homes) > 1 else {}
-    brokers = [home.describe(parts.get(home.node, plan)) for home in homes]
+    brokers = [home.as_restored(parts.get(home.node, plan)) for home in homes]
     fill_metadata(env, url, building, plan, brokers)
     for made in [*carried, conversion]:
         if made is not None:
@@ -327,7 +327,7 @@ def _set_aside(env: Env, home: str, plan: RestorePlan) -> None:
         *((p, copied) for p in plan.copied),
     ]:
         if os.path.commonpath([home, path]) == home:
-            quarantine.take(path, why, env.clock.now_ms())
+            quarantine.move_file(path, why, env.clock.now_ms())
 
 
 def _remove_unfinished(env: Env, building: str | None, homes: Sequence[_Home]) -> None:

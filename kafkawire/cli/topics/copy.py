@@ -187,7 +187,7 @@ def _begin(
         name = partition_text(part.target)
         if starts[part.target] > 0:
             raise ClientError(f"{name} has lost its first records, so the copy cannot be continued")
-        last = copier.skip(part, stored)
+        last = copier.skip_records(part, stored)
         there_last = record_at(there, targets[part.target], part.target, stored - 1)
         if last is None or there_last is None or not _same(last, there_last):
             raise ClientError(

@@ -105,7 +105,9 @@ class ListenerConfig:
     by_mechanism: Mapping[str, BrokerConfig] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, name: str, broker: BrokerConfig, texts: Mapping[str, str]) -> ListenerConfig:
+    def for_listener(
+        cls, name: str, broker: BrokerConfig, texts: Mapping[str, str]
+    ) -> ListenerConfig:
         """Return those of a listener; `texts`: settings of all listeners, by their whole names. Own
         settings are fixed, the others follow `broker` only if there are none."""
         found = {_setting_of(name.lower(), key): text for key, text in texts.items()}

@@ -255,7 +255,7 @@ class TopicConfig:
         by_codec = TOPIC_CONFIGS.get(f"compression.{codec}.level")
         level = None if by_codec is None else _topic_value(by_codec, overrides, broker)
         level_name = str(_topic_value(TOPIC_CONFIGS["tieredStorageLevel"], overrides, broker))
-        values["tier_level"] = TierLevel.of(level_name)
+        values["tier_level"] = TierLevel.from_name(level_name)
         values["compression_level"] = None if level == -1 else level
         values["timestamp_type"] = int(values["timestamp_type"] == "LogAppendTime")
         durability = values["in_objects"]

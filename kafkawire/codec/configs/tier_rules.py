@@ -32,7 +32,7 @@ class TierLevel(IntEnum):
     FORCE = 3
 
     @classmethod
-    def of(cls, name: str) -> TierLevel:
+    def from_name(cls, name: str) -> TierLevel:
         """Return the level of a valid text of `tieredStorageLevel`."""
         return cls(LEVELS.index(name))
 

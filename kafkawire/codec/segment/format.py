@@ -185,7 +185,7 @@ class SegmentBuilder:
     def header(self) -> bytes:
         return write_header(self._header)
 
-    def begin(
+    def start_partition(
         self,
         number: int,
         topic_id: bytes,
@@ -296,7 +296,7 @@ class SegmentBuilder:
         self.position = self._entry.start
         self._entry = None
 
-    def end(self, end_offset: int) -> None:
+    def end_partition(self, end_offset: int) -> None:
         """End the current partition, which covers the offsets below `end_offset`."""
         entry = self._entry
         assert entry is not None, "no partition was begun"

@@ -65,16 +65,16 @@ def write_origin(origin: Origin) -> bytes:
 def read_origin(body: Buffer) -> Origin:
     """Decode an origin section. FormatError for anything `write_origin` did not write."""
     reader = _Reader(memoryview(body))
-    count, generation, cluster, kind = reader.take(_HEAD)
-    origin = Origin(reader.text(cluster), generation, reader.text(kind))
+    count, generation, cluster, kind = reader.unpack(_HEAD)
+    origin = Origin(reader.unpack_text(cluster), generation, reader.unpack_text(kind))
     topics = []
     for _ in range(count):  # each takes bytes, so a count too large ends at the body's end
-        topic_id, flags, partitions, created_ms, settings = reader.take(_TOPIC)
+        topic_id, flags, partitions, created_ms, settings = reader.unpack(_TOPIC)
         configs = {}
         for _ in range(settings):
-            name, value = reader.take(_CONFIG)
-            key = reader.text(name)
-            configs[key] = reader.text(value)
+            name, value = reader.unpack(_CONFIG)
+            key = reader.unpack_text(name)
+            configs[key] = reader.unpack_text(value)
         topics.append(
             TopicOrigin(topic_id, partitions, created_ms, bool(flags & INTERNAL), configs)
         )
@@ -101,10 +101,10 @@ class _Reader:
         self.at += size
         return start
 
-    def take(self, fields: Struct) -> tuple[Any, ...]:
+    def unpack(self, fields: Struct) -> tuple[Any, ...]:
         return fields.unpack_from(self._view, self._go(fields.size))
 
-    def text(self, size: int) -> str:
+    def unpack_text(self, size: int) -> str:
         start = self._go(size)
         try:
             return str(self._view[start : start + size], "utf-8")

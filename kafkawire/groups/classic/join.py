@@ -265,7 +265,7 @@ def _keep_round(
 ) -> None:
     """Write the group with the new id and answer with the current generation."""
     assignments = {member.id: member.assignment for member in draft.group.members.values()}
-    draft.do(draft.record(assignments))
+    draft.do(draft.group_record(assignments))
     answer = answer_join(draft.group, new_id)
     # A leader that returns must not assign again, as there is no round. From version 9 on the
     # response says so; before, it has the old id as leader, which no member has (as in Kafka).

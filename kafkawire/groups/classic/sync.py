@@ -87,7 +87,7 @@ def _hand_out(draft: Draft, request: SyncGroupRequest) -> None:
     # Both are read before the record is applied, which clears the parked tokens and the time.
     waiting = {member.id: member.sync for member in draft.group.members.values()}
     took_ms = draft.now_ms - draft.group.rebalancing_since_ms
-    draft.do(draft.record({a.member_id: a.assignment for a in request.assignments}))
+    draft.do(draft.group_record({a.member_id: a.assignment for a in request.assignments}))
     group = draft.group
     draft.log(
         RebalanceCompleted(group.generation, len(group.members), group.protocol or "", took_ms)

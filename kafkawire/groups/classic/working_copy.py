@@ -59,7 +59,7 @@ class Draft:
         """Give the member a new session, within which its next heartbeat must arrive."""
         self.timer(session(member.id), member.session_timeout_ms)
 
-    def record(self, assignments: dict[str, bytes]) -> GroupRecord:
+    def group_record(self, assignments: dict[str, bytes]) -> GroupRecord:
         """Return the record of the group at the end of a round, members in join order. Members
         without an entry in `assignments` get an empty one."""
         group = self.group

@@ -61,7 +61,7 @@ class TargetInput:
     sizes: dict[bytes, int]
     previous: Mapping[str, Target]
 
-    def record(self, member_id: str, target: Target) -> ConsumerRecord:
+    def assignment_record(self, member_id: str, target: Target) -> ConsumerRecord:
         return target_record(self.group.group_id, member_id, target)
 
     def record_epoch(self, at_ms: int) -> ConsumerRecord:

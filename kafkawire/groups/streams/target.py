@@ -46,7 +46,7 @@ class StreamsTargetInput:
         tasks = sum(each.size for each in self.subtopologies.values())
         return len(self.members) + tasks * (1 + self.standby_replicas) > LARGE
 
-    def record(self, member_id: str, target: TargetTasks) -> StreamsGroupRecord:
+    def assignment_record(self, member_id: str, target: TargetTasks) -> StreamsGroupRecord:
         return target_record(self.group.group_id, member_id, target)
 
     def record_epoch(self, at_ms: int) -> StreamsGroupRecord:
@@ -107,7 +107,7 @@ def add_target(
     targets = run_at_once(given.compute())
     for member_id, target in targets.items():
         if group.target.get(member_id) != target:
-            decision.steps.append(given.record(member_id, target))
+            decision.steps.append(given.assignment_record(member_id, target))
     decision.steps.append(given.record_epoch(now_ms))
     decision.events.append(TargetComputed(given.epoch, len(targets), ASSIGNOR))
     return targets

@@ -75,8 +75,12 @@ class Fetch:
             elif peer.rights is not None:
                 for _ in attempt.check_rights(peer.rights):
                     pass
-            later = attempt.begin_later if context.quotas.of_requests else attempt.begin
-            context.budget.do(attempt.begin, later)
+            later = (
+                attempt.answer_or_park_later
+                if context.quotas.of_requests
+                else attempt.answer_or_park
+            )
+            context.budget.do(attempt.answer_or_park, later)
         return True
 
     def close(self) -> None:

@@ -173,17 +173,18 @@ class Attempt:
         if not readable:
             self.last = True  # as in Kafka: together with a partition that may be read it waits
 
-    def begin(self) -> int:
+    def answer_or_park(self) -> int:
         """Answer or park; return the cost in bytes."""
         if not self.exchange.peer.closed and not self.try_answer():
             self._park()
         return self.cost
 
-    def begin_later(self) -> int:
-        """As `begin`, in a later iteration of the event loop: its time counts for a quota, too."""
+    def answer_or_park_later(self) -> int:
+        """As `answer_or_park`, in a later iteration of the event loop: its time counts for a quota,
+        too."""
         peer, now = self.exchange.peer, self.context.env.clock.monotonic
         begun = now()
-        cost = self.begin()
+        cost = self.answer_or_park()
         if not peer.closed:
             peer.client_quotas().record_loop_time(now() - begun)
         return cost
@@ -194,7 +195,7 @@ class Attempt:
         self.moved = asyncio.Event()
         self.join_from = 2  # so that the response has not many times more parts than partitions
         block.pin()
-        peer.begin(self.exchange)
+        peer.note_started(self.exchange)
         who = f"Fetch of many partitions of client {peer.client_id} at {peer.client_host}"
         self.context.env.spawn(peer.meter_work(self.serve(self.moved, decoding, block)), who)
 
@@ -531,7 +532,7 @@ class Attempt:
             await context.commit_log.reader.lane.wait()
         copied = self.joined_bytes + read_bytes - sum(map(len, self.spans))
         if copied > self.granted:  # one batch is read whatever its size
-            context.memory.hold(copied - self.granted)
+            context.memory.add_bytes(copied - self.granted)
             self.granted = copied
         elif self.spans:
             self._give_back(keep_bytes=copied)
@@ -645,11 +646,11 @@ class Attempt:
         if self.copied_bytes <= self.granted:
             return True
         if self.granted:  # one batch is read whatever its size
-            memory.hold(self.copied_bytes - self.granted)
+            memory.add_bytes(self.copied_bytes - self.granted)
             self.granted = self.copied_bytes
             return True
         self.last = True
-        self.granted = memory.take(self.copied_bytes)
+        self.granted = memory.reserve(self.copied_bytes)
         return self.granted == self.copied_bytes
 
     def _drop_copies(self) -> Generator[None, None, None]:

@@ -183,8 +183,8 @@ class FetchSession:
         self.due.update(self.planned)
         self.planned.clear()
 
-    def end(self) -> Generator[None, None, None]:
-        """Forget all partitions."""
+    def close(self) -> Generator[None, None, None]:
+        """Remove all partitions."""
         while self.entries:
             _, entry = self.entries.popitem()
             self._unwatch(entry)
@@ -275,4 +275,4 @@ class FetchSessions:
 
     def _end(self, session: FetchSession) -> None:
         del self._sessions[session.id]
-        self._env.spawn(self._env.slices.run(session.end()), "end a fetch session")
+        self._env.spawn(self._env.slices.run(session.close()), "end a fetch session")

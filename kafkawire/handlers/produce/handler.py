@@ -90,14 +90,14 @@ class Produce:
         self._pending = PendingProduces(self.log, self.counts, self.now_ms(), self._open)
         broker.log.loader.register(self)
 
-    def enter(self, partition: Partition) -> None:
+    def partition_loaded(self, partition: Partition) -> None:
         """Do nothing: it is found when it is used."""
 
     def leave(self, partition: Partition) -> None:
         """Answer unanswered batches of a resigned partition with an error."""
         if partition.resigned:
             for pending in list(self._open):
-                pending.resign(partition, self.hints)
+                pending.answer_resigned(partition, self.hints)
 
     def start(
         self,
@@ -120,7 +120,9 @@ class Produce:
         ask = ProduceAsk()
         decoding = read_request(ask, buf, pos, end, version)
         if next(decoding, _DECODED) is not _DECODED:
-            LongProduce(self, peer, version, correlation_id, ask, buf, block).begin(decoding)
+            LongProduce(self, peer, version, correlation_id, ask, buf, block).serve_request(
+                decoding
+            )
             return True
         acks, items = ask.acks, ask.items
         transactional = has_transactional(buf, items)
@@ -141,7 +143,7 @@ class Produce:
                 batches = None  # all of open transactions
             elif not batches.verify_at_once(self.verifier, question):
                 long = LongProduce(self, peer, version, correlation_id, ask, buf, block)
-                long.begin(None, batches)
+                long.serve_request(None, batches)
                 return True
         try:
             self._append_all(exchange, block, buf, ask, refusal, batches)
@@ -226,7 +228,7 @@ class Produce:
             except NotLoaded:  # of the only item
                 raise
             except Exception as failure:  # earlier items are queued and must be answered
-                results.append(self.refuse(item, failure))
+                results.append(self.failure_result(item, failure))
                 exchange.hints = self.hints
         if exchange.acks:
             exchange.peer.exchanges.append(exchange)
@@ -262,10 +264,10 @@ class Produce:
         partition = self.table.find(topic, index)
         _check(partition, exchange, buf, item)
         done = partition.queue(buf[start:stop], now_ms, inspected, guard)
-        exchange.note(partition)
+        exchange.note_batch(partition)
         return topic, index, 0, *done, None, ()
 
-    def refuse(self, item: ProduceItem, failure: Exception) -> ProduceResult:
+    def failure_result(self, item: ProduceItem, failure: Exception) -> ProduceResult:
         """Return the result of a batch that was not appended. A defect is logged, and affects no
         other batch."""
         if isinstance(failure, NotLoaded):  # unloaded meanwhile: clients retry

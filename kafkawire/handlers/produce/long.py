@@ -43,7 +43,7 @@ MAX_AT_ONCE = 32
 
 
 class LongProduce:
-    """One request, whose acks are known. Call `begin` or `continue_after` once."""
+    """One request, whose acks are known. Call `serve_request` or `continue_after` once."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class LongProduce:
         self._all_reported: asyncio.Future[None] | None = None
         self._batches: TransactionalBatches | None = None
 
-    def begin(
+    def serve_request(
         self,
         decoding: Generator[None, None, None] | None,
         batches: TransactionalBatches | None = None,
@@ -99,7 +99,7 @@ class LongProduce:
     ) -> None:
         peer = self._exchange.peer
         self._block.pin()
-        peer.begin(self._exchange)
+        peer.note_started(self._exchange)
         who = f"{name} of client {peer.client_id} at {peer.client_host}"
         self._produce.env.spawn(peer.meter_work(self._serve(first, decoding, checked)), who)
 
@@ -179,7 +179,7 @@ class LongProduce:
                 portion = self._portion()
                 await self._append_long(portion, item)
             except Exception as failure:
-                portion.results.append(produce.refuse(item, failure))
+                portion.results.append(produce.failure_result(item, failure))
         self._send(portion)
 
     async def _append_long(self, portion: Portion, item: ProduceItem) -> None:
@@ -198,7 +198,7 @@ class LongProduce:
             done = produce.append(portion, self._buf, item, now_ms, self._guard(item), seen)
             portion.add_queued(done, stop - start)
         except Exception as failure:
-            portion.results.append(produce.refuse(item, failure))
+            portion.results.append(produce.failure_result(item, failure))
 
     async def _room(self) -> None:
         """Wait until the log accepts more."""

@@ -50,7 +50,7 @@ class Waiting(Exchange):
     sinks: tuple[Sink, ...]
     size_bytes: int
 
-    def note(self, partition: Partition) -> None:
+    def note_batch(self, partition: Partition) -> None:
         """Note a batch that was queued for a partition. Hot."""
         sink, acks = partition.sink, self.acks
         if sink not in self.sinks and (acks == -1 or (acks == 1 and sink.awaited_by_acks_1)):
@@ -60,14 +60,14 @@ class Waiting(Exchange):
         """Build the response; a failure replaces each success."""
         raise NotImplementedError
 
-    def refuse(self, partition: LoadedPartition, why: KafkaError) -> bool:
+    def answer_with_error(self, partition: LoadedPartition, why: KafkaError) -> bool:
         """Answer the batches of one partition with this error; return whether there are any."""
         raise NotImplementedError
 
-    def resign(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
+    def answer_resigned(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
         """Answer the batches of a resigned partition with this error; return whether there are
         any."""
-        return self.refuse(partition, why)
+        return self.answer_with_error(partition, why)
 
 
 class ProduceExchange(Waiting):
@@ -94,18 +94,18 @@ class ProduceExchange(Waiting):
             tags = self.hints.of_produce(self.peer, self.version, self.results)
         body = write_response(self.results, self.version, self.throttle_ms, tags)
         if len(body) > SMALL_ANSWER_BYTES:
-            self.peer.answers.hold(len(body))
+            self.peer.answers.add_bytes(len(body))
             self.pins = HeldAnswerMemory(self.peer, len(body))
         self.parts = [frame(self.correlation_id, body, self.flexible)]
 
-    def refuse(self, partition: LoadedPartition, why: KafkaError) -> bool:
+    def answer_with_error(self, partition: LoadedPartition, why: KafkaError) -> bool:
         """Answer the batches of one partition with this error."""
         return replace_successes(self.results, partition, why)
 
-    def resign(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
+    def answer_resigned(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
         """Answer the batches of a resigned partition with this error."""
         self.hints = hints
-        return self.refuse(partition, why)
+        return self.answer_with_error(partition, why)
 
 
 def replace_successes(
@@ -158,7 +158,7 @@ class Portion(Waiting):
             self.results = [fail_result(result, failure) for result in self.results]
         self.reported()
 
-    def refuse(self, partition: LoadedPartition, why: KafkaError) -> bool:
+    def answer_with_error(self, partition: LoadedPartition, why: KafkaError) -> bool:
         """Answer the batches of one partition with this error."""
         return replace_successes(self.results, partition, why)
 
@@ -203,7 +203,7 @@ class PendingProduces:
             self.waiting[sinks].append(exchange)
         elif sinks:
             self.waiting[sinks] = [exchange]
-            self.log.after(sinks, partial(self.note_commit, sinks))
+            self.log.call_when_durable(sinks, partial(self.note_commit, sinks))
 
     def note_write(self, failure: BaseException | None) -> None:
         """The write batch was written, or failed as a whole."""
@@ -231,7 +231,7 @@ class PendingProduces:
         if isinstance(failure, FailedPartitions):
             for exchange in waiting:
                 for partition in failure.partitions:
-                    exchange.refuse(partition, failure)
+                    exchange.answer_with_error(partition, failure)
             failure = None
         self._close_if_answered()
         for exchange in waiting:
@@ -244,7 +244,7 @@ class PendingProduces:
         if not self.waiting:
             self.open.pop(self, None)
 
-    def resign(self, partition: Partition, hints: LeaderHints) -> None:
+    def answer_resigned(self, partition: Partition, hints: LeaderHints) -> None:
         """Answer unanswered batches of a resigned partition with NOT_LEADER_OR_FOLLOWER. Nothing is
         answered yet: the others still wait."""
         why = partition.refusal()
@@ -252,7 +252,7 @@ class PendingProduces:
         if self.is_written:
             unanswered = list(chain(*self.waiting.values()))
         for exchange in unanswered:
-            if exchange.resign(partition, why, hints) and not exchange.acks:
+            if exchange.answer_resigned(partition, why, hints) and not exchange.acks:
                 exchange.peer.abort("the leader of a produce with acks=0 has changed")
 
 

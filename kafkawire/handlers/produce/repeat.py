@@ -76,7 +76,7 @@ class RepeatedProduces(Waiting):
             tags = hints.of_produce(self.peer, shape.version, [result])
         return shape.failure(answer, result, throttle_ms, tags)
 
-    def refuse(self, partition: LoadedPartition, why: KafkaError) -> bool:
+    def answer_with_error(self, partition: LoadedPartition, why: KafkaError) -> bool:
         """Answer the batches of one partition with this error."""
         if self.shape.topic not in (partition.topic, partition.topic_id):
             return False
@@ -88,10 +88,10 @@ class RepeatedProduces(Waiting):
         self.refused[partition.index] = why
         return True
 
-    def resign(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
+    def answer_resigned(self, partition: Partition, why: KafkaError, hints: LeaderHints) -> bool:
         """Answer the batches of a resigned partition with this error."""
         self.hints = hints
-        return self.refuse(partition, why)
+        return self.answer_with_error(partition, why)
 
 
 class Repeat:
@@ -149,7 +149,7 @@ class Repeat:
         if answers:
             peer = self.peer
             row = RepeatedProduces(peer, shape, pos - first, answers)
-            row.note(self.partition)  # as all partitions of a topic
+            row.note_batch(self.partition)  # as all partitions of a topic
             if shape.acks:
                 peer.exchanges.append(row)
                 peer.more += row.more

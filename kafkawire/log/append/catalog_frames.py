@@ -119,7 +119,7 @@ class CatalogFrames:
         listed = self._topics_in.get(number, ())
         return any(self._catalog.described_in(topic_id) == number for topic_id in listed)
 
-    def forget(self, number: int) -> None:
+    def remove_journal(self, number: int) -> None:
         self._topics_in.pop(number, None)
 
     def _append(self, ids: list[bytes], kind: int, body: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ class CatalogFrames:
             journal = frame.log_position >> POSITION_BITS
             self._topics_in.setdefault(journal, []).extend(ids)
             for topic_id in ids:
-                self._catalog.describe(topic_id, journal)
+                self._catalog.record_journal(topic_id, journal)
                 if topic_id in self._deleted:
                     self._deleted[topic_id] = self._deleted[topic_id][0], journal
             if self._owed:

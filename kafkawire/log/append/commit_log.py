@@ -185,7 +185,7 @@ class CommitLog(AppendLog):
         if not self.scheduled:
             self.schedule_flush()
 
-    def after(self, sinks: tuple[Sink, ...], fn: Callback) -> None:
+    def call_when_durable(self, sinks: tuple[Sink, ...], fn: Callback) -> None:
         if len(sinks) > 1:
             fn = after_calls(len(sinks), fn)
         durable = self._durable
@@ -202,7 +202,7 @@ class CommitLog(AppendLog):
 
         With flush=os: when it is written, as for acks=all on a single Kafka broker.
         """
-        self.after((self.disk_sink,), fn)
+        self.call_when_durable((self.disk_sink,), fn)
 
     def sink_of(self, config: TopicConfig) -> Sink:
         if config.in_objects:
@@ -213,14 +213,16 @@ class CommitLog(AppendLog):
         return self.disk_sink
 
     async def wait_until_committed(self) -> None:
-        await await_callbacks(lambda fn: self.after(self.sinks, unless_for_others(fn)))
+        await await_callbacks(lambda fn: self.call_when_durable(self.sinks, unless_for_others(fn)))
 
     async def wait_until_durable(self) -> None:
         """Return when everything appended so far is on the disk, with any setting of `flush`, and
         in the sinks of all partitions; followers have the whole log. Raises as `committed`."""
         await await_callbacks(
             self.disk_sink.when_durable,
-            lambda fn: self.after((self.object_sink, self.follower_sink), unless_for_others(fn)),
+            lambda fn: self.call_when_durable(
+                (self.object_sink, self.follower_sink), unless_for_others(fn)
+            ),
         )
         # Frames of the catalog and of other partitions have no waiter in this sink, but followers
         # must have them too.
@@ -303,7 +305,7 @@ class CommitLog(AppendLog):
     def stop_writing(self, why: str, *, broken: bool = False) -> None:
         self.failed, self.broken = why, broken
 
-    def refuse(self, source: str, why: KafkaError | None) -> None:
+    def refuse_appends(self, source: str, why: KafkaError | None) -> None:
         """Refuse Produce requests with this error at once, also those that wait for room; None:
         accept them again, unless another source refuses them."""
         self._refusals[source] = why
@@ -408,7 +410,7 @@ class CommitLog(AppendLog):
         rolled: list[Journal] = []
         for write in write_batch.writes:
             end = write.position + write.length
-            rolled += self.journals.take(write.journal, end, write.entries, write.named)
+            rolled += self.journals.note_written(write.journal, end, write.entries, write.named)
             # Before any waiter is called: a commit that starts now must sync this journal.
             self.disk_sink.mark_dirty(write.journal)
         dirty = self.dirty
@@ -435,7 +437,7 @@ class CommitLog(AppendLog):
                 partition.dirty = True
                 dirty.append(partition)
             if partition.producers.flying:
-                partition.producers.apply()
+                partition.producers.apply_in_flight()
             # Last: the sink may move the high watermark at once.
             partition.sink.add(partition, frame)
         self.written = self.journals.active.end_log_position
@@ -446,7 +448,7 @@ class CommitLog(AppendLog):
             self.failing = False
             logger.warning("the commit log can be written again, Produce requests are accepted")
         # The disk sink counts the frames of all partitions, since all of them are in the journals.
-        self.disk_sink.queue.count(write_batch.size_bytes)
+        self.disk_sink.queue.add_bytes(write_batch.size_bytes)
         for sink in self.sinks:
             if sink.queue.filled:
                 sink.note_write(awaited=sink in write_batch.durable)
@@ -496,13 +498,13 @@ class CommitLog(AppendLog):
         return written and self.disk_sink.committed == self.written
 
     async def close(self) -> None:
-        """Write and commit what is queued, then end as `end` does."""
+        """Write and commit what is queued, then end as `drain` does."""
         # Several rounds: callbacks of a commit may append again.
         while self.failed is None and not self.at_rest:
             await self.disk_sink.wait_until_durable()
-        await self.end()
+        await self.drain()
 
-    async def end(self) -> None:
+    async def drain(self) -> None:
         """Accept no more, and return when no write and no fsync is in flight."""
         # A reason given earlier is kept: it is the one that operators need.
         if self.failed is None:

@@ -141,7 +141,7 @@ class DiskSink:
             # With flush=os the reader sees the record at the write.
             self._wanted = not self.os_mode
 
-    def note(self, partition: LoadedPartition) -> None:
+    def note_frame(self, partition: LoadedPartition) -> None:
         """Note a frame of a partition whose records have to be on the disk and elsewhere."""
         self._bounded[partition] = None
 
@@ -313,6 +313,6 @@ def sync_all(files: list[File], entry: LedgerWrite | None) -> None:
     # The ledger first: before the commit is acknowledged it must name the journals, and have a
     # bound above the offsets.
     if entry is not None:
-        entry.store()
+        entry.write()
     for file in files:
         file.sync()

@@ -41,7 +41,7 @@ CLOSE_S = 10.0
 class OwnDisk(Protocol):
     """The disk of the leader, one of the replicas (kafkawire.log.append.disk_sink)."""
 
-    def note(self, partition: LoadedPartition) -> None:
+    def note_frame(self, partition: LoadedPartition) -> None:
         """Note a frame of a partition whose records have to be on the disk and elsewhere."""
 
     def wait(self, callbacks: list[Callback]) -> None:
@@ -115,7 +115,7 @@ class FollowerSink:
     def add(self, partition: LoadedPartition, frame: Frame) -> None:
         self.queue.add(partition, frame.end, frame.length)
         # The own disk is one of the replicas, and the ledger needs a bound of the partition.
-        self._disk.note(partition)
+        self._disk.note_frame(partition)
 
     def note_write(self, *, awaited: bool) -> None:
         log = self._log
@@ -171,14 +171,14 @@ class FollowerSink:
             if not done.done():
                 done.set_result(failure is None)
 
-        self._log.after((self,), lambda _: self.when_all(settle))
+        self._log.call_when_durable((self,), lambda _: self.when_all(settle))
         try:
             async with asyncio.timeout(CLOSE_S):
                 return bool(await done)
         except TimeoutError:
             why = "the broker has shut down before its followers had the records"
             logger.warning("%s: they are not acknowledged, and the next start sends them", why)
-            self.end(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, why))
+            self.fail_waiting(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, why))
             return False
 
     def update(self, why: str) -> None:
@@ -195,7 +195,7 @@ class FollowerSink:
             else:
                 logger.info("produces to topics with durability=replicated are accepted")
 
-    def end(self, why: KafkaError) -> None:
+    def fail_waiting(self, why: KafkaError) -> None:
         """Commit nothing any more, and answer everything that waits with an error."""
         if self.failed is not None:
             return
@@ -206,7 +206,7 @@ class FollowerSink:
     def _note_own_sync(self, failure: BaseException | None) -> None:
         """Note that the own journals are durable up to some write batch, or never will be."""
         if failure is not None:
-            self.end(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason_of(failure)))
+            self.fail_waiting(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason_of(failure)))
         elif self._when_written is not None:
             # The own replica counts too: what waits may be committed now.
             self._when_written()

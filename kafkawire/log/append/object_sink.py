@@ -75,8 +75,9 @@ class Gathered(UncommittedWrite):
         # Its PUT succeeded; those before it may still be in progress.
         self.stored = False
 
-    def begin(self, log_position: int, at_s: float) -> None:
-        """Note that its first PUT begins; all its frames are before this log position."""
+    def note_put_started(self, log_position: int, at_s: float) -> None:
+        """Note that the first PUT of the object begins; all its frames are before this log
+        position."""
         self.log_position, self.at_s = log_position, at_s
 
 
@@ -149,7 +150,7 @@ class ObjectSink:
         self._update_refusal()
         self._go()
 
-    def refuse(self, why: str) -> None:
+    def refuse_batches(self, why: str) -> None:
         """Refuse batches until the log is opened: its storage cannot have log objects."""
         self.unusable = why
         self._update_refusal()
@@ -161,7 +162,7 @@ class ObjectSink:
     def add(self, partition: LoadedPartition, frame: Frame) -> None:
         # It is durable in those objects: no object of this life has to be stored for it.
         if self._adopting:
-            partition.advance(frame.end)
+            partition.raise_high_watermark(frame.end)
         else:
             self.gather(partition, frame.end, frame.log_position, frame.length)
 
@@ -225,7 +226,7 @@ class ObjectSink:
             if not done.done():
                 done.set_result(failure is None)
 
-        self._log.after((self,), settle)
+        self._log.call_when_durable((self,), settle)
         self._go()
         try:
             async with asyncio.timeout(CLOSE_S):
@@ -280,7 +281,7 @@ class ObjectSink:
         if len(queue.sealed) == self._storing:
             queue.seal(self._log.written, now)
         gathered = queue.sealed[self._storing]
-        gathered.begin(self._log.written, now)
+        gathered.note_put_started(self._log.written, now)
         self._last_start = now
         self._storing += 1
         # Assigned once per object: every attempt uses it, so the sequence has no gaps.

@@ -198,13 +198,13 @@ class InSyncSet:
             return self.members | {entering[0]}
         return None
 
-    def begin(self, members: Collection[str]) -> None:
+    def start_update(self, members: Collection[str]) -> None:
         """Note that a set is about to be stored."""
         assert self.changing is None, "one change at a time"
         self.changing = frozenset(members)
 
     def note_stored(self) -> None:
-        """Note that the set is stored which `begin` got."""
+        """Note that the set is stored which `start_update` got."""
         assert self.changing is not None, "it was begun"
         self.members, self.changing = self.changing, None
         self.version += 1

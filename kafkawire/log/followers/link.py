@@ -149,12 +149,12 @@ class FollowerLink:
         if self._connection is not None:
             self._connection.mark(committed)
 
-    def forget(self) -> None:
+    def delete_earlier_copies(self) -> None:
         """Request the deletion of the follower's copies of earlier processes, now and after each
         later connection."""
         self._forgets = True
         if self._connection is not None:
-            self._connection.forget()
+            self._connection.delete_earlier_copies()
 
     async def close(self) -> None:
         self._task.cancel()
@@ -208,7 +208,7 @@ class FollowerLink:
         self.failing_s = self.unreachable_s = None
         connection.pump()
         if self._forgets:
-            connection.forget()
+            connection.delete_earlier_copies()
         await connection.ended
         raise ConnectionResetError("the follower has closed it")
 
@@ -308,7 +308,7 @@ class _Connection(asyncio.Protocol):
             return
         self._transport.write(wire.encode(MarkMessage(max(committed, 0), self._first())))
 
-    def forget(self) -> None:
+    def delete_earlier_copies(self) -> None:
         """Have copies of earlier processes deleted."""
         if self._transport is not None and self._live.done():
             self._transport.write(wire.encode(ForgetMessage()))

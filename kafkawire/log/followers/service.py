@@ -164,7 +164,7 @@ class Replication:
     async def close(self) -> None:
         """Acknowledge nothing any more, and close the connections."""
         if self._log is not None:
-            self._log.follower_sink.end(
+            self._log.follower_sink.fail_waiting(
                 KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down")
             )
         for task in self._tasks:
@@ -292,7 +292,7 @@ class Replication:
         if due is not None:
             self._storing = True
             # It counts from now on, before SQL has it.
-            in_sync.begin(due)
+            in_sync.start_update(due)
             self._tasks.append(self._env.spawn(self._store(due), "store the replica set"))
 
     async def _run(self) -> None:
@@ -362,7 +362,7 @@ class Replication:
                     self._env, self._network, log.journals, row, self._origin(), self
                 )
                 if in_sync.established:
-                    link.forget()
+                    link.delete_earlier_copies()
 
     async def _store(self, members: frozenset[str]) -> None:
         log, in_sync = self._running()
@@ -406,7 +406,7 @@ class Replication:
         # The first set of this process: copies of earlier ones are not needed any more.
         if before is None:
             for link in self.links.values():
-                link.forget()
+                link.delete_earlier_copies()
             self._tasks.append(self._env.spawn(self._forget_others(), "forget copies"))
             self._established.set()
         self._progress()
@@ -422,7 +422,7 @@ class Replication:
             if each.replica_id not in self.links:
                 with contextlib.suppress(*FAILURES):
                     async with reading(self._network, process, each) as source:
-                        await source.forget()
+                        await source.delete_earlier_copies()
 
     def _report(self, before: frozenset[str] | None, members: frozenset[str]) -> None:
         text = self._names(members) or "none"
@@ -467,7 +467,7 @@ class Replication:
         if log.follower_sink.failed is None:
             logger.critical("%s. This process stops", why)
             log.stop_writing(why)
-        log.follower_sink.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
+        log.follower_sink.fail_waiting(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
         self._established.set()  # a start that waits for it ends
         for fn in self._when_superseded:
             fn(why)

@@ -125,7 +125,7 @@ class FollowerSource:
         if answer.epoch != self._process.broker_epoch:
             raise BrokerSuperseded(self._process.node_id, answer.epoch)
 
-    async def forget(self) -> None:
+    async def delete_earlier_copies(self) -> None:
         """Request the deletion of copies of earlier processes, which are not needed any more."""
         # A fence is answered, the deletion is not: its answer shows that both were read.
         self._writer.write(wire.encode(ForgetMessage()) + wire.encode(FenceMessage()))

@@ -80,7 +80,7 @@ class InFlight:
         self._free_bytes = bound_bytes
         self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    async def take(self, size_bytes: int) -> None:
+    async def wait_for_room(self, size_bytes: int) -> None:
         """Return when so many bytes may be read."""
         # In order: a small read must not overtake a large one forever. Above the bound it runs
         # alone.

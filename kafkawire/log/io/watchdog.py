@@ -43,8 +43,8 @@ class Watchdog:
         self.count = 0
         self.seconds = Histogram(LONG_STRETCHES)
 
-    def begin(self) -> float:
-        """Start a stretch; returns what `end` takes. Hot."""
+    def start_call(self) -> float:
+        """Start a stretch; returns what `end_call` takes. Hot."""
         now = self._wall()
         # Reading the CPU clock costs four times as much as the wall clock: once per MARK_S.
         if now - self._mark_wall > MARK_S:
@@ -52,7 +52,7 @@ class Watchdog:
             self._mark_cpu = self._cpu()
         return now
 
-    def end(self, begun: float, who: Callable[[], str]) -> float:
+    def end_call(self, begun: float, who: Callable[[], str]) -> float:
         """End a stretch and return the time; `who` names its cause if it has to be reported.
         Hot."""
         now = self._wall()
@@ -82,11 +82,11 @@ class Watchdog:
 
     def run_timer(self, fn: Callable[..., object], *args: Any) -> None:
         """Call the function of a timer, fn(*args), as one stretch."""
-        begun = self.begin()
+        begun = self.start_call()
         try:
             fn(*args)
         finally:
-            self.end(begun, lambda: f"the timer {getattr(fn, '__qualname__', fn)}")
+            self.end_call(begun, lambda: f"the timer {getattr(fn, '__qualname__', fn)}")
 
 
 class Stepwise(Coroutine[Any, Any, Any]):
@@ -104,19 +104,19 @@ class Stepwise(Coroutine[Any, Any, Any]):
         return self._name
 
     def send(self, value: Any) -> Any:
-        begun = self._watchdog.begin()
+        begun = self._watchdog.start_call()
         try:
             return self._coro.send(value)
         finally:
-            self._watchdog.end(begun, self._who)
+            self._watchdog.end_call(begun, self._who)
 
     def throw(self, *failure: Any) -> Any:
         """Run one step that begins with an exception."""
-        begun = self._watchdog.begin()
+        begun = self._watchdog.start_call()
         try:
             return self._coro.throw(*failure)
         finally:
-            self._watchdog.end(begun, self._who)
+            self._watchdog.end_call(begun, self._who)
 
     def close(self) -> None:
         """End the coroutine at the point where it waits."""

@@ -151,7 +151,7 @@ def answer(fs: FileSystem, request: bytes, check: Callable[[], None]) -> bytes:
     """Run the job of a request and return the answer; never raises."""
     try:
         job, arguments, rate = pickle.loads(request)
-        pace = partial(RateLimit(rate, time.monotonic, time.sleep).take, check=check)
+        pace = partial(RateLimit(rate, time.monotonic, time.sleep).wait_for_rate, check=check)
         reply: tuple[Any, ...] = "done", run_job(fs, job, arguments, pace)
     except OSError as failure:
         reply = "os", failure.errno, failure.strerror or str(failure), failure.filename

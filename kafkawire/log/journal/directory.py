@@ -146,7 +146,9 @@ class Journals:
         self._warm()
         return before
 
-    def take(self, journal: Journal, end: int, entries: int, named: Iterable[int]) -> list[Journal]:
+    def note_written(
+        self, journal: Journal, end: int, entries: int, named: Iterable[int]
+    ) -> list[Journal]:
         """Note that a journal was written up to `end`, with so many entries and with the names of
         these partition numbers; return the journal that was rolled before it, if one was."""
         rolled = []
@@ -327,7 +329,7 @@ class Journals:
             return os.path.join(self.folder, f"{SPARE_PREFIX}{journal.number:010d}")
         return ""
 
-    def discard(self, journals: Iterable[Journal]) -> None:
+    def make_spares(self, journals: Iterable[Journal]) -> None:
         """Make spares of files without valid content, durably. Blocks."""
         for journal in journals:
             journal.cool()

@@ -367,5 +367,5 @@ class IndexCache:
         except WorkerError as failure:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason_of(failure)) from failure
 
-    def forget(self, number: int) -> None:
+    def remove_journal(self, number: int) -> None:
         self._cached.pop(number, None)

@@ -262,7 +262,7 @@ class LedgerWrite:
         self.stale = stale
         self.failure: OSError | None = None
 
-    def store(self) -> None:
+    def write(self) -> None:
         """Write and sync it; a failure is noted. Runs in the commit thread."""
         try:
             if self.file.pwritev([self.data], self.position) != len(self.data):
@@ -323,7 +323,7 @@ class Ledger:
                 if not journal.rolled:
                     self._open[journal.number] = journal
         entry = self._whole()
-        entry.store()
+        entry.write()
         self.note_written(entry)
 
     def entry(
@@ -424,7 +424,7 @@ class Ledger:
             # SQL knows where all partitions end: no bound is needed.
             self._state.bounds.clear()
             entry = self._whole()
-            entry.store()
+            entry.write()
             self.note_written(entry)
 
     def close(self) -> None:
@@ -507,7 +507,7 @@ class Ledger:
 
     async def _write(self, entry: LedgerWrite) -> None:
         # In the commit thread, in order with the entries of commits.
-        await self._env.offload.submit("commit", entry.store)
+        await self._env.offload.submit("commit", entry.write)
         self.note_written(entry)
 
     def _file(self) -> File:

@@ -50,7 +50,7 @@ class Damage:
     unexplained: int = 0
     doubted: dict[int, int] = field(default_factory=dict)
 
-    def text(self, name: Name) -> str:
+    def description(self, name: Name) -> str:
         """Describe the damage of the journal and the lost offsets, to follow the journal's name."""
         gap, lost = self.gap, names(self.losses, name)
         if gap.missing:

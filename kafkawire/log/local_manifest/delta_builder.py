@@ -120,7 +120,7 @@ class Gathering:
         uploaded = {mapping.number for each in changes.added.values() for mapping in each.mappings}
         rows: list[ManifestPartition] = []
         for start in range(0, len(numbers), SLICE):
-            for row in await self.rows(numbers[start : start + SLICE]):
+            for row in await self.stored_rows(numbers[start : start + SLICE]):
                 end = max(row.end, changes.commits.get(row.number, 0))
                 # Nothing of it was ever uploaded: readers need no row.
                 if end or row.number in uploaded:
@@ -128,7 +128,7 @@ class Gathering:
             await self._env.slices.pause()
         return rows
 
-    async def rows(self, numbers: Iterable[int]) -> list[ManifestPartition]:
+    async def stored_rows(self, numbers: Iterable[int]) -> list[ManifestPartition]:
         """Return those of some partitions that exist, SLICE at most."""
         alive = [number for number in numbers if self._catalog.locate(number) is not None]
         # Not loaded for this: there may be many that no client uses.

@@ -78,7 +78,7 @@ class ManifestFiles:
         for key in keys:
             self._fs.remove(self.path(key))
 
-    def end(self, ended: Ended) -> None:
+    def mark_clean_end(self, ended: Ended) -> None:
         """Mark a clean end: everything is in the manifest."""
         self.write(ENDED, json.dumps(asdict(ended)).encode() + b"\n")
 

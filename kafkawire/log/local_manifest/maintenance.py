@@ -49,7 +49,7 @@ class ChangeCollection:
         self._start = manifest.log.start
 
     @asynccontextmanager
-    async def next(self, sequence: int) -> AsyncIterator[Delta]:
+    async def next_delta(self, sequence: int) -> AsyncIterator[Delta]:
         """Yield the next delta, which may be empty; an exception in the block puts its changes
         back. Raises what the storage raises."""
         taken, new = Changes(), dict[int, None]()
@@ -60,7 +60,7 @@ class ChangeCollection:
                 # notification, and none may happen while rows are read. Nothing is locked:
                 # otherwise it is tried again.
                 version = await self.quiet()
-                taken = self._noted.changes.take()
+                taken = self._noted.changes.take_all()
                 # Segments only with the last slice: their topics must be in a delta before.
                 if not self._noted.changes.sliced:
                     new, self._noted.new = self._noted.new, {}
@@ -183,7 +183,7 @@ class ManifestRebuild:
         await self._write_partitions(topics)
         # 4. What was noted meanwhile ends the chain.
         while True:
-            async with self._collection.next(self._sequence + 1) as delta:
+            async with self._collection.next_delta(self._sequence + 1) as delta:
                 await self._write(delta)
             if not self._noted:
                 break
@@ -256,7 +256,7 @@ class ManifestRebuild:
         numbers = self._numbers(topics)
         while part := list(islice(numbers, SLICE)):
             delta = self._delta()
-            for row in await self._gathering.rows(part):
+            for row in await self._gathering.stored_rows(part):
                 # Of partitions that were never cut only a log start that has moved.
                 if row.log_start or row.number in self._known:
                     delta.partitions.append(row)
@@ -286,7 +286,7 @@ class LocalFolding:
         self._env = env
         self._files = files
 
-    def begin(self, current: Current) -> None:
+    def continue_chain(self, current: Current) -> None:
         """Continue with the chain that the folder has now."""
         self.current = current
         self.damaged = False
@@ -382,7 +382,7 @@ class MaintainedManifest:
         if not self.attached:
             await self._attach()
         while self._manifest.noted:
-            async with self._collection.next(self.sequence + 1) as delta:
+            async with self._collection.next_delta(self.sequence + 1) as delta:
                 if not delta.says_nothing:
                     await self._write(delta)
         if self.folding is None and self._folder.is_due(self.sequence):
@@ -430,18 +430,18 @@ class MaintainedManifest:
         self._begin(*await self._rebuild.write())
 
     def _begin(self, current: Current, sequence: int) -> None:
-        self._folder.begin(current)
+        self._folder.continue_chain(current)
         self.sequence = sequence
         self.attached = True
 
-    async def mark(self) -> None:
+    async def mark_clean_end(self) -> None:
         """Mark a clean end: the manifest is complete. OSError."""
         log, catalog = self._manifest.log, self._manifest.catalog
         rows = [segment.row for segment in log.segments.store.by_id.values()]
         counts = await self._count(rows)
         topics = len(catalog.by_id)
         ended = Ended(log.start, self.sequence, topics, catalog.last_number(), *counts)
-        await self._on_disk(self._files.end, ended)
+        await self._on_disk(self._files.mark_clean_end, ended)
 
     async def _count(self, rows: Sequence[SegmentRow]) -> tuple[int, int]:
         """Return how many of these are live and local, and the newest of them."""

@@ -73,7 +73,7 @@ class Changes:
             {n: offset for n, offset in commits.items() if self.commits.get(n, -1) < offset},
         )
 
-    def take(self) -> Changes:
+    def take_all(self) -> Changes:
         """Take the changes for the next delta."""
         self.sliced = True
         # Topics first, so that no delta has a partition whose topic was in no delta.

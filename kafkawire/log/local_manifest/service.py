@@ -66,7 +66,7 @@ class ManifestWriter(Protocol):
     async def write(self) -> None:
         """Write all noted changes."""
 
-    async def mark(self) -> None:
+    async def mark_clean_end(self) -> None:
         """Mark a clean end."""
 
     async def close(self) -> None:
@@ -231,6 +231,6 @@ class LocalManifest:
             return
         # Before the file: a change during the write removes it again.
         self._marked = True
-        await maintained.mark()
+        await maintained.mark_clean_end()
         if not self._marked:
             self._remove_end_marker()

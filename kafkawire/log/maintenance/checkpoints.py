@@ -132,7 +132,7 @@ class Checkpoints:
             self._commit_log.dirty.extend(changed)
             raise
 
-    async def store(self, states: list[PartitionCheckpoint]) -> None:
+    async def store_states(self, states: list[PartitionCheckpoint]) -> None:
         """Store states of partitions that are not in memory, under the last log position."""
         async with self._lock:
             await self._storage.save_checkpoint(

@@ -65,7 +65,7 @@ class DiskWatch:
         if why != self._refused:
             self._refused = why
             error = None if why is None else KafkaError(code, why)
-            log.refuse("disk", error)
+            log.refuse_appends("disk", error)
 
     async def measure(self) -> None:
         """Measure how full the disk is, and act on it. Raises what `relieve` raises."""

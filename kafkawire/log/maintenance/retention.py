@@ -159,8 +159,8 @@ class Retention:
         for journal in dead:
             # A reader may have pinned it meanwhile, or another call may have recycled it.
             if journal.number in journals.by_number and self._is_dead(journal):
-                self._commit_log.reader.indexes.forget(journal.number)
-                self._catalog_frames.forget(journal.number)
+                self._commit_log.reader.indexes.remove_journal(journal.number)
+                self._catalog_frames.remove_journal(journal.number)
                 self.held.pop(journal.number, None)
                 # An operator may search it for records.
                 if journal.number in self._damaged:
@@ -179,7 +179,7 @@ class Retention:
         why = "bytes of it are damaged, and the offsets that were in them were given up"
         now_ms = env.clock.now_ms()
         for each in paths:
-            await env.offload.submit("files", self._quarantine.take, each, why, now_ms)
+            await env.offload.submit("files", self._quarantine.move_file, each, why, now_ms)
         logger.warning(
             "journal %d is damaged and no longer needed: moved to %s instead of deleting it",
             journal.number,

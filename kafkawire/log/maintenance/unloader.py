@@ -73,7 +73,7 @@ class Unloader:
                     if partition is None or partition.topic in self._pinned:
                         continue
                     if is_idle(partition):
-                        self._loader.forget(partition)
+                        self._loader.unload(partition)
                         gone += 1
             if len(partitions) <= left:
                 break

@@ -55,7 +55,7 @@ class JournalExtents:
         """Return how many extents, from the oldest, end at or before `offset`."""
         return bisect_right(self.end, offset)
 
-    def drop(self, count: int) -> list[int]:
+    def remove_oldest(self, count: int) -> list[int]:
         numbers = list(self.journal[:count])
         for column in (self.journal, self.first, self.end, self.size, self.newest):
             del column[:count]

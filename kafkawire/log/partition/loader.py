@@ -82,7 +82,7 @@ class _Round:
 class LoadListener(Protocol):
     """Keeps track of the partitions in memory (the broker's table)."""
 
-    def enter(self, partition: Partition) -> None:
+    def partition_loaded(self, partition: Partition) -> None:
         """Called when a partition is in memory from now on."""
 
     def leave(self, partition: Partition) -> None:
@@ -177,13 +177,13 @@ class Loader:
         location = self._catalog.locate(number)
         if location is None or location.leader != self._node_id:
             return None
-        return self.configs.of(location.topic_id)
+        return self.configs.config_of_topic(location.topic_id)
 
     def settings_of(self, number: int) -> TopicConfig | None:
         """Return the settings of a partition, whichever broker leads it; None if it does not
         exist."""
         location = self._catalog.locate(number)
-        return None if location is None else self.configs.of(location.topic_id)
+        return None if location is None else self.configs.config_of_topic(location.topic_id)
 
     def led_elsewhere(self, number: int) -> bool:
         location = self._catalog.locate(number)
@@ -293,7 +293,7 @@ class Loader:
 
     def _notify_listeners(self, partition: Partition) -> None:
         for listener in self._listeners:
-            listener.enter(partition)
+            listener.partition_loaded(partition)
 
     def _new(self, number: int, location: Location) -> Partition:
         return Partition(
@@ -303,11 +303,11 @@ class Loader:
             location.topic,
             location.index,
             location.leader_epoch,
-            self.configs.of(location.topic_id),
-            self.traffic.of(location.topic),
+            self.configs.config_of_topic(location.topic_id),
+            self.traffic.counters_of_topic(location.topic),
         )
 
-    def forget(self, partition: Partition) -> None:
+    def unload(self, partition: Partition) -> None:
         """Unload a partition whose state is entirely in the storage."""
         del self.partitions[partition.number]
         # Callers that still have the object see that it is not in memory, and get it again.
@@ -317,7 +317,7 @@ class Loader:
         for listener in self._listeners:
             listener.leave(partition)
 
-    def resign(self, partition: Partition) -> None:
+    def resign_partition(self, partition: Partition) -> None:
         """Release a partition that another broker leads now: it takes no more appends, and lookups
         do not find it. `release` follows."""
         partition.resign()

@@ -270,7 +270,7 @@ class Partition(LoadedPartition):
 
     def after_commit(self, fn: Callback) -> None:
         """Call `fn` when what was appended so far is committed, or has failed."""
-        self.log.after((self.sink,), unless_for_others(fn, self))
+        self.log.call_when_durable((self.sink,), unless_for_others(fn, self))
 
     def plan(self, offset: int, max_bytes: int, end: int, first: bool) -> Plan:
         """Plan a read of the whole batches from `offset` on, below `end` and within `max_bytes`.

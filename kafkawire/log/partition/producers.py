@@ -185,7 +185,7 @@ class Producers:
                 return None
         if self._guards is None:
             self._guards = Guards()
-        return self._guards.begin(producer_id, epoch, sequence, now_ms, adds=adds)
+        return self._guards.get_or_create(producer_id, epoch, sequence, now_ms, adds=adds)
 
     @property
     def verifying(self) -> bool:
@@ -305,7 +305,7 @@ class Producers:
             change = _Change(producer_id, first, offset, ending.kind == ABORT)
             self._fresh_changes.append(change)
         if self._guards is not None:
-            self._guards.end(producer_id, ending.epoch, ending.version)
+            self._guards.remove_guard(producer_id, ending.epoch, ending.version)
 
     def _latest(self, producer_id: int) -> State | None:
         state = self.fresh.get(producer_id)
@@ -330,7 +330,7 @@ class Producers:
         if self._fresh_changes:
             self._flying_changes, self._fresh_changes = self._fresh_changes, []
 
-    def apply(self) -> None:
+    def apply_in_flight(self) -> None:
         """Apply the in-flight batches, which are written."""
         # Written: these are copies of the newest states, so they replace the old ones whole.
         self.states.update(self.flying)
@@ -343,9 +343,9 @@ class Producers:
         transactions = self._known_transactions()
         for producer_id, first, marker, aborted in changes:
             if marker < 0:
-                transactions.begin(producer_id, first)
+                transactions.open_transaction(producer_id, first)
             else:
-                transactions.end(producer_id, marker, aborted=aborted)
+                transactions.end_transaction(producer_id, marker, aborted=aborted)
 
     def _known_transactions(self) -> PartitionTransactions:
         if self.transactions is None:
@@ -408,13 +408,13 @@ class Producers:
                 opened.append((entry.open_offset, entry.producer_id))
         # In the order of offsets: PartitionTransactions takes its first one as the oldest.
         for first, producer_id in sorted(opened):
-            self._known_transactions().begin(producer_id, first)
+            self._known_transactions().open_transaction(producer_id, first)
 
     def load_aborted(self, entries: Sequence[Aborted]) -> None:
         """Take over the aborted transactions whose markers are in the journals; the caller found
         transactions there, or knows of some."""
         transactions = self._known_transactions()
-        transactions.aborted = AbortedIndex.of(entries, transactions.open.values())
+        transactions.aborted = AbortedIndex.from_entries(entries, transactions.open.values())
 
     def entries(self) -> list[ProducerEntry]:
         return [

@@ -186,7 +186,7 @@ class PartitionReader:
         try:
             groups = await self._sound(plan, groups)
             total = sum(length for _, group in groups for _, length in group)
-            await self._in_flight.take(total)
+            await self._in_flight.wait_for_room(total)
             try:
                 for journal, group in groups:
                     buffers += await self._read_group(journal, group)

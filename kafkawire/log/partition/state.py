@@ -220,7 +220,7 @@ class AppendLog(ABC):
         """
 
     @abstractmethod
-    def after(self, sinks: tuple[Sink, ...], fn: Callback) -> None:
+    def call_when_durable(self, sinks: tuple[Sink, ...], fn: Callback) -> None:
         """Call `fn` when everything appended so far to partitions of these sinks, at least one, is
         durable there. After the first failure of one; with FailedPartitions if only some partitions
         have failed."""
@@ -357,7 +357,7 @@ class LoadedPartition:
         self._rows.add_packed(self.tail)
         self.tail.clear()
 
-    def advance(self, high_watermark: int) -> None:
+    def raise_high_watermark(self, high_watermark: int) -> None:
         """Raise the high watermark, and the last stable offset with it. Hot."""
         self.high_watermark = high_watermark
         transactions = self.producers.transactions
@@ -469,7 +469,7 @@ class LoadedPartition:
             known = other
         raise AssertionError("the last epoch is larger")
 
-    def lead(self, epoch: int) -> None:
+    def start_epoch(self, epoch: int) -> None:
         """Begin a new leader epoch at the log end."""
         assert epoch >= self.leader_epoch, "leader epochs only rise"
         self.leader_epoch = epoch

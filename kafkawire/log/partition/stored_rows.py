@@ -79,7 +79,9 @@ def fill(partition: Partition, row: PartitionRow) -> None:
     take_row(partition, row)
     finish(partition)
     if partition.epochs[-1][0] < partition.leader_epoch:
-        partition.lead(partition.leader_epoch)  # it rose while the partition was not in memory
+        partition.start_epoch(
+            partition.leader_epoch
+        )  # it rose while the partition was not in memory
 
 
 def take_row(partition: Partition, row: PartitionRow) -> None:
@@ -115,7 +117,7 @@ def finish(partition: Partition) -> None:
     partition.size_bytes += sum(partition.segments.length)
     partition.offsets = PartitionOffsetManager(partition.next_offset)
     partition.bound = partition.next_offset
-    partition.advance(partition.next_offset)
+    partition.raise_high_watermark(partition.next_offset)
     # As if dirty: what follows must not add it to the list of the next checkpoint.
     dirty, partition.dirty = partition.dirty, True
     if log_start:
@@ -135,5 +137,5 @@ def limit_to_segments(
         partition.epochs.append((partition.leader_epoch, end))
     partition.log_start = log_start
     partition.cut_offset = partition.commit_offset = partition.next_offset = end
-    partition.advance(end)
+    partition.raise_high_watermark(end)
     partition.resign()

@@ -41,8 +41,8 @@ class TierLags:
         lag_ms = None if info.internal else _lag_ms(info.configs)
         return self._set(info.id, lag_ms)
 
-    def forget(self, topic_id: bytes) -> bool:
-        """Forget a deleted topic; return whether the least lag changed."""
+    def remove_topic(self, topic_id: bytes) -> bool:
+        """Remove a deleted topic; return whether the least lag changed."""
         return self._set(topic_id, None)
 
     def _set(self, topic_id: bytes, lag_ms: int | None) -> bool:
@@ -82,7 +82,7 @@ class TopicConfigs:
         self._internal: set[bytes] = set()
         self._lags = TierLags(catalog)
 
-    def of(self, topic_id: bytes) -> TopicConfig:
+    def config_of_topic(self, topic_id: bytes) -> TopicConfig:
         own = self._own.get(topic_id)
         if own is not None:
             return own
@@ -103,7 +103,7 @@ class TopicConfigs:
             self._update(info, own)
             return
         # Its first own setting: the partitions get an object of their own.
-        config = self.of(info.id)
+        config = self.config_of_topic(info.id)
         for partition in loaded:
             partition.config = config
 
@@ -123,11 +123,11 @@ class TopicConfigs:
         whose settings have changed by that."""
         return self._follow(any([self._lags.put(info) for info in infos]))
 
-    def forget(self, topic_id: bytes) -> list[TopicInfo]:
-        """Forget a deleted topic; returns the same as `note_lags`."""
+    def remove_topic(self, topic_id: bytes) -> list[TopicInfo]:
+        """Remove a deleted topic; returns the same as `note_lags`."""
         self._own.pop(topic_id, None)
         self._internal.discard(topic_id)
-        return self._follow(self._lags.forget(topic_id))
+        return self._follow(self._lags.remove_topic(topic_id))
 
     def _follow(self, changed: bool) -> list[TopicInfo]:
         infos = [self._catalog.by_id.get(each) for each in self._internal] if changed else []

@@ -129,7 +129,7 @@ class AbortedIndex:
             del self._least[:blocks]
 
     @classmethod
-    def of(cls, entries: Iterable[Aborted], opened: Iterable[int]) -> AbortedIndex:
+    def from_entries(cls, entries: Iterable[Aborted], opened: Iterable[int]) -> AbortedIndex:
         """Make one of entries in any order, and the first offsets of transactions that are open
         after all of them."""
         ordered = sorted(entries, key=lambda entry: entry.marker)
@@ -157,11 +157,11 @@ class PartitionTransactions:
         # First offset and marker of those that have ended and are not committed yet.
         self._ended: deque[tuple[int, int]] = deque()
 
-    def begin(self, producer_id: int, first: int) -> None:
-        """Note that a transaction was opened by a batch at `first`."""
+    def open_transaction(self, producer_id: int, first: int) -> None:
+        """Note a transaction that was opened by a batch at `first`."""
         self.open[producer_id] = first
 
-    def end(self, producer_id: int, marker: int, *, aborted: bool) -> None:
+    def end_transaction(self, producer_id: int, marker: int, *, aborted: bool) -> None:
         """Note that the marker at offset `marker` ended the open transaction of a producer."""
         first = self.open.pop(producer_id)
         self._ended.append((first, marker))

@@ -86,7 +86,7 @@ def drop_journals(partition: LoadedPartition, offset: int) -> list[int]:
     # Rows in memory are counted below; extents count only where rows are evicted.
     partition.size_bytes -= sum(extents.size[: min(gone, partition.evicted)])
     partition.evicted = max(0, partition.evicted - gone)
-    numbers = extents.drop(gone)
+    numbers = extents.remove_oldest(gone)
     rows = partition.rows
     row = rows.find(offset)
     if row >= 0:

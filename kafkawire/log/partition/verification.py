@@ -57,7 +57,7 @@ class Guards:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def begin(
+    def get_or_create(
         self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, adds: bool
     ) -> Guard:
         """Return the guard for a batch, which is made if the producer has none."""
@@ -78,8 +78,8 @@ class Guards:
         """Drop the guard of a producer: a transactional batch of it was appended."""
         self._by_id.pop(producer_id, None)
 
-    def end(self, producer_id: int, epoch: int, version: int) -> None:
-        """Drop the guard of a producer: a marker was appended."""
+    def remove_guard(self, producer_id: int, epoch: int, version: int) -> None:
+        """Remove the guard of a producer: a marker was appended."""
         guard = self._by_id.get(producer_id)
         # Under version 2 a guard with the marker's epoch belongs to the next transaction, which
         # waits already.

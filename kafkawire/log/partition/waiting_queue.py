@@ -64,9 +64,9 @@ class WaitingQueue(Generic[W]):
     def add(self, partition: LoadedPartition, end: int, size_bytes: int) -> None:
         """Add a frame that was written, which ends at the offset `end`. Hot."""
         self.newest.ends[partition] = end
-        self.count(size_bytes)
+        self.add_bytes(size_bytes)
 
-    def count(self, size_bytes: int) -> None:
+    def add_bytes(self, size_bytes: int) -> None:
         """Count bytes that were added to the newest entry."""
         self.newest.size_bytes += size_bytes
         self.size_bytes += size_bytes
@@ -152,6 +152,6 @@ def move_high_watermarks(ends: dict[LoadedPartition, int]) -> None:
     """Show readers the batches of partitions below these offsets."""
     for partition, end in ends.items():
         if end > partition.high_watermark:
-            partition.advance(end)
+            partition.raise_high_watermark(end)
             if partition.watchers:
                 partition.notify_watchers()

@@ -127,7 +127,7 @@ class EarlierTerms:
         for found in recovered.found:
             numbers = [each for each in sorted(found.numbers() - mine) if each in self._rows]
             index = found.index(self._fs) if numbers else None
-            for number, parts in found.rows(index, numbers):
+            for number, parts in found.rows_by_partition(index, numbers):
                 for part in parts:
                     self._leave(found, number, part, self._counting(found, number, part, True))
         namings = recovered.namings

@@ -38,7 +38,7 @@ class GivenUp:
     ranges: dict[int, tuple[bytes, list[LostRange]]] = field(default_factory=dict)
     damage: set[Bytes] = field(default_factory=set)
 
-    def of(self, number: int, topic_id: bytes) -> Sequence[LostRange]:
+    def ranges_of_partition(self, number: int, topic_id: bytes) -> Sequence[LostRange]:
         """Return the ranges of one partition; none if another topic has its number now."""
         known, ranges = self.ranges.get(number, (topic_id, []))
         return ranges if known == topic_id else ()

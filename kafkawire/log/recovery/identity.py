@@ -230,7 +230,7 @@ class IdentityRecorder:
         """Pair the two, SQL first, and record that this start has used them. Raises what SQL and
         the disk raise."""
         metadata_id, node_id = stored.metadata_id, self._node_id
-        self._seen.note(stored.generation)
+        self._seen.note_generation(stored.generation)
         if not metadata_id:
             metadata_id = self._env.random.randbytes(16)
             # SQL first: a crash after it leaves a folder without an identity, which a start
@@ -270,7 +270,7 @@ class IdentityRecorder:
             generation = await self._metadata.transact(work)
             if not generation:
                 return  # the broker has used another folder since
-            seen.note(generation)
+            seen.note_generation(generation)
             # The folder records only what SQL has durably, so SQL is never older than the folder,
             # whenever the process ends.
             identity = replace(self._identity, generation=generation)

@@ -25,7 +25,7 @@ class Quarantine:
         self._fs = fs
         self.folder = os.path.join(home, FOLDER)
 
-    def take(self, path: str, why: str, now_ms: int) -> str:
+    def move_file(self, path: str, why: str, now_ms: int) -> str:
         """Move a file into the quarantine, durably, after its line in the report; return its new
         path. Raises OSError."""
         fs = self._fs

@@ -151,7 +151,7 @@ class TransactionHistory:
 def _rows_of(
     found: RecoveredJournal, index: JournalIndex | None, number: int
 ) -> list[IndexColumns]:
-    ((_, parts),) = found.rows(index, [number])
+    ((_, parts),) = found.rows_by_partition(index, [number])
     return parts
 
 
@@ -242,7 +242,7 @@ def _load_journal(
         numbers = _load_singles(index, partitions, journal, in_memory, terms, older)
     else:
         numbers = sorted(found.numbers())
-    for number, parts in found.rows(index, numbers):
+    for number, parts in found.rows_by_partition(index, numbers):
         partition = partitions.get(number)
         for part in parts if partition is not None else ():
             assert partition is not None, "only known partitions have rows to load"

@@ -74,7 +74,7 @@ class RecoveredJournal:
             )
         return index
 
-    def rows(
+    def rows_by_partition(
         self, index: JournalIndex | None, numbers: Iterable[int]
     ) -> Iterator[tuple[int, list[IndexColumns]]]:
         """Yield (partition number, its rows in order) for each of the partitions."""
@@ -152,7 +152,7 @@ async def report(
         logger.critical(
             "journal %d %s. All other records are served.",
             damage.gap.journal,
-            damage.text(name),
+            damage.description(name),
         )
     for loss in losses[:MAX_REPORTED]:
         logger.critical(

@@ -73,7 +73,7 @@ class StoppedJournals:
         """Yield the frames of a partition that have offsets from `base` on, ascending."""
         for found in self._recovered.found:
             journal = found.journal
-            for _, parts in found.rows(found.index(self._fs), [number]):
+            for _, parts in found.rows_by_partition(found.index(self._fs), [number]):
                 for rows in parts:
                     for at, first in enumerate(rows.base):
                         end = first + rows.count[at]

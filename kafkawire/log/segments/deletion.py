@@ -154,7 +154,7 @@ class Deletion:
             await self._remove(dict.fromkeys(some, EVERYTHING))
             # Only now: a failure leaves them to the next tick.
             self._deleted.difference_update(some)
-            self._swapper.delays.forget(some)
+            self._swapper.delays.remove_delays(some)
 
     async def _remove_trimmed(self) -> None:
         trimmed = self._commit_log.trimmed

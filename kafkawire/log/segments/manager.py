@@ -211,7 +211,7 @@ class Segments:
         if found:
             what = f"it was not finished by its row, but is the only copy of {describe(found)}"
             now_ms = self._env.clock.now_ms()
-            path = await submit("files", self._quarantine.take, segment.path, what, now_ms)
+            path = await submit("files", self._quarantine.move_file, segment.path, what, now_ms)
             logger.critical(
                 "segment %s: %s. The file is kept as %s; `kafkawire fsck` checks the data folder",
                 segment.name, what, path,
@@ -223,7 +223,7 @@ class Segments:
             await self.cutter.run()
         taken = self.cutter.take_cut_partitions()
         # A cut makes a partition dirty.
-        self.cleaner.note(taken)
+        self.cleaner.note_partitions(taken)
         return taken
 
     @asynccontextmanager
@@ -250,7 +250,7 @@ class Segments:
         await self.deletion.run_pending()
         dead = await self.storage.segments(self._node_id, (DELETING,), PAGE)
         # The response of a transaction may have been lost.
-        self.swapper.take([row for row in dead if self._is_news(row)])
+        self.swapper.apply_states([row for row in dead if self._is_news(row)])
         self.store.schedule_removal(row.id for row in dead)
         await self.sweep()
         await self.store.renew_others()

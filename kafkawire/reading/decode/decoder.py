@@ -1,8 +1,8 @@
 """Decode record batches of partitions, one range after another, to Arrow batches.
 
-The caller calls `begin` for a range, `feed` with its batches in ascending order, `skip` for
-unavailable offsets, and `end`. Arrow batches are returned when they are full, the last one by
-`flush`. Importing this imports numba: import it in the task, not in the driver.
+The caller calls `start_range` for a range, `decode_batches` with its batches in ascending order,
+`skip` for unavailable offsets, and `end_range`. Arrow batches are returned when they are full, the
+last one by `flush`. Importing this imports numba: import it in the task, not in the driver.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Decoder:
         self._memory = (addresses[0], _BLOCK_ROWS, *addresses[1:])
         self.broken = (0, 0)
 
-    def begin(self, account: Account, aborted: AbortedSource = ()) -> None:
+    def start_range(self, account: Account, aborted: AbortedSource = ()) -> None:
         self._account, self._aborted = account, None
         self._ask_aborted = aborted if callable(aborted) else lambda: aborted
 
@@ -99,14 +99,14 @@ class Decoder:
         account = self._require_account()
         return account.range.end - account.missing
 
-    def feed(
+    def decode_batches(
         self, data: Buffer, *, check_crc: bool, upto: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         listing, end = self._listing, self._require_account().range.end
         listing.open(data, NO_LIMIT if upto is None else upto)
         self._state[walk.INDEX] = self._state[walk.NOTED] = 0
         while listing.position < listing.size_bytes and self.cursor < end:
-            why = listing.next(end)
+            why = listing.list_batches(end)
             if listing.flags & TRANSACTIONAL and self._aborted is None:
                 self._aborted = self._sorted_aborted()
             try:
@@ -127,7 +127,7 @@ class Decoder:
         account = self._require_account()
         account.add_gap(self.cursor, min(upto, account.range.end), reason)
 
-    def end(self) -> None:
+    def end_range(self) -> None:
         self.skip(self._require_account().range.end, COMPACTED)
         self._account = None
 

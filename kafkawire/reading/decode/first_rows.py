@@ -82,17 +82,17 @@ class FirstRowsDecoder:
         self._left_rows, self._left_bytes = MAX_ROWS, MAX_BYTES
         self.broken = (0, 0)
 
-    def begin(self, account: Account, aborted: AbortedSource = ()) -> None:
+    def start_range(self, account: Account, aborted: AbortedSource = ()) -> None:
         self._account, self._aborted = account, aborted
         if self._next is not None:
-            self._next.begin(account, aborted)
+            self._next.start_range(account, aborted)
 
     @property
     def cursor(self) -> int:
         account = self._require_account()
         return account.range.end - account.missing
 
-    def feed(
+    def decode_batches(
         self, data: Buffer, *, check_crc: bool, upto: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         if self._next is None:
@@ -101,10 +101,10 @@ class FirstRowsDecoder:
                 return
             yield from self.flush()
             self._next = self._compiled()
-            self._next.begin(self._require_account(), self._aborted)
+            self._next.start_range(self._require_account(), self._aborted)
         try:
             # What is below the cursor is left out there.
-            yield from self._next.feed(data, check_crc=check_crc, upto=upto)
+            yield from self._next.decode_batches(data, check_crc=check_crc, upto=upto)
         finally:
             self.broken = self._next.broken
 
@@ -112,11 +112,11 @@ class FirstRowsDecoder:
         account = self._require_account()
         account.add_gap(self.cursor, min(upto, account.range.end), reason)
 
-    def end(self) -> None:
+    def end_range(self) -> None:
         self.skip(self._require_account().range.end, COMPACTED)
         self._account = None
         if self._next is not None:
-            self._next.end()
+            self._next.end_range()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         rows, self._rows = self._rows, []

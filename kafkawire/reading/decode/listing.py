@@ -98,7 +98,7 @@ class Unreadable(Exception):
 
 
 class Listing:
-    """A chunk's batches, one table of them at a time: `next` lists `n` and returns why it
+    """A chunk's batches, one table of them at a time: `list_batches` lists `n` and returns why it
     stopped."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Listing:
     def size_bytes(self) -> int:
         return len(self._view)
 
-    def next(self, end: int) -> int:
+    def list_batches(self, end: int) -> int:
         """List batches below offset `end`; return why walk.list_batches stopped. `flags`: their
         attributes, or-ed."""
         self.n, self.position, why, self.flags = walk.list_batches(

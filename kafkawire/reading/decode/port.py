@@ -17,21 +17,21 @@ AbortedSource = Sequence[Aborted] | Callable[[], Sequence[Aborted]]
 
 
 class RangeDecoder(Protocol):
-    """Arrow batches of ranges, one after another: `begin`, `feed` and `skip` in the order of
-    offsets, `end`; after the last range `flush`."""
+    """Arrow batches of ranges, one after another: `start_range`, `decode_batches` and `skip` in the
+    order of offsets, `end_range`; after the last range `flush`."""
 
     broken: tuple[int, int]
     """After DamagedData: the unreadable range of the last fed bytes. Feeding may continue after
     it."""
 
-    def begin(self, account: Account, aborted: AbortedSource = ()) -> None:
+    def start_range(self, account: Account, aborted: AbortedSource = ()) -> None:
         """Start a new range, or the rest of one; the cursor is at its first unexplained offset."""
 
     @property
     def cursor(self) -> int:
         """End of the range's offsets that are accounted for."""
 
-    def feed(
+    def decode_batches(
         self, data: Buffer, *, check_crc: bool, upto: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Decode whole, ascending batches of the range's partition. `upto`: end of the offsets in
@@ -46,7 +46,7 @@ class RangeDecoder(Protocol):
     def skip(self, upto: int, reason: str) -> None:
         """Record that offsets from the cursor to `upto` have no row."""
 
-    def end(self) -> None:
+    def end_range(self) -> None:
         """End the range: its remaining offsets are COMPACTED."""
 
     def flush(self) -> Iterator[pa.RecordBatch]:

@@ -94,7 +94,7 @@ class BrokerQueries:
     def __del__(self) -> None:
         self.close()  # a catalog exists as long as its stream, whose end is not reported
 
-    def request(self, work: Callable[[Cluster], T]) -> T:
+    def run_with_retries(self, work: Callable[[Cluster], T]) -> T:
         """Return the result of `work`, retried if that may help."""
         until = time.monotonic() + ASKED_WITHIN_S
         for attempt in range(1, TRIES + 1):
@@ -112,11 +112,11 @@ class BrokerQueries:
 
     def cluster_id(self) -> str:
         """Return the cluster id; empty if it has none."""
-        return self.request(lambda cluster: cluster.metadata([]).cluster_id or "")
+        return self.run_with_retries(lambda cluster: cluster.metadata([]).cluster_id or "")
 
     def topics(self) -> dict[str, TopicMeta]:
         """Return all topics that can be read."""
-        rows = self.request(lambda cluster: cluster.metadata(None)).topics
+        rows = self.run_with_retries(lambda cluster: cluster.metadata(None)).topics
         return {row.name: _meta(row) for row in rows if not row.error_code}
 
     def topic(self, name: str) -> TopicMeta | None:
@@ -129,7 +129,7 @@ class BrokerQueries:
             check(f"topic {name}", row.error_code)
             return _meta(row)
 
-        return self.request(work)
+        return self.run_with_retries(work)
 
     def ends(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return log start and end of each partition with a leader. The end is that of the source's
@@ -146,7 +146,7 @@ class BrokerQueries:
                 if place in ends
             }
 
-        return self.request(work)
+        return self.run_with_retries(work)
 
     def offset_for_time(self, topic: str, partition: int, ms: int) -> int | None:
         """Return the offset of the first record at or after a time; None if there is none."""
@@ -160,7 +160,7 @@ class BrokerQueries:
                 raise BrokerError(f"{topic}-{partition}", ErrorCode.LEADER_NOT_AVAILABLE)
             return found[place] if found[place] >= 0 else None
 
-        return self.request(work)
+        return self.run_with_retries(work)
 
     def _led_by(self, cluster: Cluster, topic: str) -> Mapping[tuple[str, int], int]:
         if topic not in self._leaders:
@@ -169,7 +169,9 @@ class BrokerQueries:
 
     def configs(self, topic: str) -> dict[str, str]:
         """Return the topic's own settings."""
-        rows = self.request(lambda cluster: _describe_configs(cluster, TOPIC_RESOURCE, topic, None))
+        rows = self.run_with_retries(
+            lambda cluster: _describe_configs(cluster, TOPIC_RESOURCE, topic, None)
+        )
         return {row.name: row.value for row in rows if row.config_source == 1 and row.value}
 
     def segments(self) -> tuple[str, list[str]]:
@@ -188,7 +190,7 @@ class BrokerQueries:
             }
             return min(tiers, default=""), [_folder(cluster, node) for node in nodes]
 
-        return self.request(work)
+        return self.run_with_retries(work)
 
 
 def _meta(row: Any) -> TopicMeta:

@@ -92,7 +92,7 @@ class Place(ABC):
             for found in self._objects().scan(prefix, Call()):
                 yield found.key
 
-    def first(self, prefix: str, after: str) -> str | None:
+    def first_key(self, prefix: str, after: str) -> str | None:
         """Return the first key above `after` that begins with `prefix`; None if there is none."""
         traffic.count(self.url, 0)
         with self._translate_errors(prefix, "list"):

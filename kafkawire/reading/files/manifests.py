@@ -53,9 +53,9 @@ class Holding(NamedTuple):
         """Return the manifest as last read."""
         return self.sheet.manifest
 
-    def end(self, number: int) -> int:
+    def uploaded_end(self, number: int) -> int:
         """Return the end of a partition up to which the manifests of a tier have all objects."""
-        row = (self.earlier or self.manifest).partition(number)
+        row = (self.earlier or self.manifest).get_partition(number)
         return 0 if row is None else row.end
 
 
@@ -151,9 +151,9 @@ def shared_ends(held: Sequence[tuple[Holding, int]]) -> list[int]:
     ends = []
     for (holding, number), tier in zip(held, tiers, strict=True):
         others = [each for each, other in zip(held, tiers, strict=True) if other == tier]
-        row = holding.manifest.partition(number)
+        row = holding.manifest.get_partition(number)
         alone = 0 if row is None else row.end
-        ends.append(max(h.end(n) for h, n in others) if len(others) > 1 else alone)
+        ends.append(max(h.uploaded_end(n) for h, n in others) if len(others) > 1 else alone)
     return ends
 
 
@@ -344,7 +344,7 @@ def _listed_nodes(place: Place) -> list[int]:
     prefix, after = f"{NODES}/", ""
     nodes: list[int] = []
     for _ in range(MAX_FOLDERS):
-        key = place.first(prefix, after)
+        key = place.first_key(prefix, after)
         if key is None:
             break
         name = key[len(prefix) :].partition("/")[0]

@@ -72,7 +72,7 @@ class Sheet:
     def spans(self, number: int, holder: int, end: int | None = None) -> Spans:
         """Return the spans like Manifest.spans. `end`: of the partition, if other manifests name
         objects of it, too."""
-        partition = self.manifest.partition(number)
+        partition = self.manifest.get_partition(number)
         if partition is None:
             return nothing()
         first, last = np.searchsorted(self._numbers, np.array([number, number + 1], dtype="u8"))

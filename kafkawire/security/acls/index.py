@@ -71,7 +71,7 @@ class SortedNames:
         """Return the first name."""
         return self._firsts[0] if self._firsts else None
 
-    def after(self, name: str) -> str | None:
+    def next_after(self, name: str) -> str | None:
         """Return the first name that is greater."""
         at = bisect_right(self._firsts, name) - 1
         if at >= 0:
@@ -83,9 +83,9 @@ class SortedNames:
 
     def after_all_under(self, prefix: str, name: str) -> str | None:
         """Return the first name after `name`, of those with this prefix, that does not have it."""
-        found = self.after(max(prefix + _LAST, name))
+        found = self.next_after(max(prefix + _LAST, name))
         while found is not None and found.startswith(prefix):
-            found = self.after(found)
+            found = self.next_after(found)
         return found
 
     def prefix_of(self, name: str) -> str | None:
@@ -410,7 +410,7 @@ def _not_denied(
         if prefix is not None:
             name = group.names.after_all_under(prefix, name)
         elif _rule_of(literal, name) is not None:
-            name = group.names.after(name)
+            name = group.names.next_after(name)
         else:
             break
         yield

@@ -41,13 +41,13 @@ class Rights:
         self._index = index
         self._may_cache = may_cache
 
-    def forget(self) -> Iterable[Cache]:
-        """Drop all decisions, because a rule has changed; return them, to be freed in slices."""
+    def clear_cache(self) -> Iterable[Cache]:
+        """Remove all decisions, because a rule has changed; return them, to be freed in slices."""
         self.generation += 1
-        return self.drop()
+        return self.evict_all()
 
-    def drop(self) -> Iterable[Cache]:
-        """Drop all decisions to save memory; return them, to be freed in slices."""
+    def evict_all(self) -> Iterable[Cache]:
+        """Remove all decisions to save memory; return them, to be freed in slices."""
         dropped = self.reads, self.writes, self._decided, self._decided_any
         self.reads, self.writes, self._decided, self._decided_any = set(), set(), {}, {}
         return dropped

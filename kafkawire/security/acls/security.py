@@ -49,7 +49,7 @@ class Security:
             await audit.close()
             raise
 
-    async def watch(
+    async def start_refresh(
         self,
         env: Env,
         store: Transactions,

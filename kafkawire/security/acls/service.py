@@ -280,12 +280,12 @@ class AclService:
         return True
 
     async def _drop(self) -> None:
-        await self._empty(Rights.drop)
+        await self._empty(Rights.evict_all)
 
     async def _forget(self) -> None:
         """Drop all decisions, because rules have changed: of one client after another, as if each
         of their next requests came before the change or after it."""
-        await self._empty(Rights.forget)
+        await self._empty(Rights.clear_cache)
 
     async def _empty(self, drop: Callable[[Rights], Iterable[Cache]]) -> None:
         give_way = self._env.slices.give_way

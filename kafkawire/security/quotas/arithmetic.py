@@ -106,7 +106,7 @@ class TokenBucket:
         self._updated_ms = now_ms
         return self._tokens
 
-    def take(self, count: float, limit: float, now_ms: int) -> None:
+    def take_tokens(self, count: float, limit: float, now_ms: int) -> None:
         """Take tokens, also more than there are."""
         self._tokens = self.tokens(limit, now_ms) - count
 

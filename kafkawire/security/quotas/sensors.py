@@ -165,7 +165,7 @@ class MutationQuota:
         self._strict = strict
         self._until_ms = 0
 
-    def take(self, partitions: int) -> None:
+    def count_partitions(self, partitions: int) -> None:
         """Count partitions of one topic. If the quota is strict and exceeded already, raise
         THROTTLING_QUOTA_EXCEEDED instead."""
         sensor, now_ms = self._sensor, self._now_ms()
@@ -173,7 +173,7 @@ class MutationQuota:
         assert bucket is not None, "mutations have one"
         sensor.used_ms = now_ms
         if not self._strict:
-            bucket.take(partitions, sensor.limit, now_ms)
+            bucket.take_tokens(partitions, sensor.limit, now_ms)
             sensor.rate.record(partitions, now_ms)
         delay_ms = bucket.delay_ms(sensor.limit, now_ms)
         if delay_ms:
@@ -183,7 +183,7 @@ class MutationQuota:
                 raise KafkaError(
                     ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded."
                 )
-            bucket.take(partitions, sensor.limit, now_ms)
+            bucket.take_tokens(partitions, sensor.limit, now_ms)
             sensor.rate.record(partitions, now_ms)
 
     def delay_ms(self) -> int:

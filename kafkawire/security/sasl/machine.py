@@ -181,7 +181,7 @@ class LoginMachine:
             raw=decision.raw,
         )
 
-    def refuse(self) -> None:
+    def fail_login(self) -> None:
         """Accept no further frame: the log-in failed."""
         self._state = _State.REFUSED
 

@@ -92,7 +92,7 @@ class LoginService:
         """Return how long a log-in is valid; None: without a limit."""
         return self._config.of_mechanism(mechanism).connections_max_reauth_ms or None
 
-    def begin(self, mechanism: str) -> Mechanism:
+    def start_login(self, mechanism: str) -> Mechanism:
         """Begin a log-in with an enabled mechanism."""
         if mechanism == PLAIN:
             return Plain(self._has_password)

@@ -44,7 +44,7 @@ class TlsSettings:
     protocols: tuple[str, ...]
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> TlsSettings:
+    def from_config(cls, config: BrokerConfig) -> TlsSettings:
         """Return those of a broker. Raises TlsError if a file or version is missing."""
         settings = cls(
             config.ssl_keystore_location.strip(), config.ssl_key_location.strip(),

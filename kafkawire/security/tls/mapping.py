@@ -172,7 +172,7 @@ class RuleError(ValueError):
 class _Default:
     """`DEFAULT`: the whole subject."""
 
-    def apply(self, subject: str) -> str | None:
+    def map_name(self, subject: str) -> str | None:
         return subject
 
 
@@ -190,7 +190,7 @@ class _Rule:
         self._parts = _replacement(text, replacement, self._pattern.groups)
         self._case = case
 
-    def apply(self, subject: str) -> str | None:
+    def map_name(self, subject: str) -> str | None:
         """Return the name, or None if the rule is not about this subject."""
         try:
             if self._pattern.fullmatch(subject, timeout=MATCH_TIMEOUT_S) is None:
@@ -257,7 +257,7 @@ class PrincipalMapping:
     def name_of(self, subject: str) -> str:
         """Return the name for a subject. Raises RuleError if no rule is about it."""
         for rule in self._rules:
-            name = rule.apply(subject)
+            name = rule.map_name(subject)
             if name is not None:
                 return name
         raise RuleError("no rule of ssl.principal.mapping.rules matches it")

@@ -26,7 +26,7 @@ LINES, LINES_PER_S = 10, 1 / 60
 
 
 class ListenerLimits:
-    """Counts the connections of one listener. Create it with `of`."""
+    """Counts the connections of one listener. Create it with `for_listener`."""
 
     def __init__(
         self, name: str, own: ListenerConfig, counts: Counts, now: Callable[[], float]
@@ -44,7 +44,7 @@ class ListenerLimits:
         self._lines = LineLimit(now, LINES, LINES_PER_S)
 
     @classmethod
-    def of(
+    def for_listener(
         cls, name: str, own: ListenerConfig, counts: Counts, now: Callable[[], float]
     ) -> ListenerLimits | None:
         """Return the limits of a listener; None if it has none of its own."""

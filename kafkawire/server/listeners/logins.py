@@ -66,7 +66,7 @@ class Logins:
             return False
         self._per_host[host] = of_host + 1
         self._counted[connection] = host
-        self.begin(connection)
+        self.start_login(connection)
         return True
 
     def _note_refusal(self, what: str, setting: str, host: str) -> None:
@@ -78,13 +78,13 @@ class Logins:
                 host, what, setting, _more(omitted),
             )  # fmt: skip
 
-    def begin(self, connection: LoggingIn) -> None:
+    def start_login(self, connection: LoggingIn) -> None:
         """Start the time limit of a log-in."""
         limit_s = self.config.sasl_login_timeout_ms / 1000
         self._deadlines.pop(connection, None)
         self._deadlines[connection] = self.env.clock.monotonic() + limit_s
 
-    def end(self, connection: LoggingIn) -> None:
+    def end_login(self, connection: LoggingIn) -> None:
         """Count a connection no longer: it is logged in, or closed."""
         self._deadlines.pop(connection, None)
         host = self._counted.pop(connection, None)
@@ -102,7 +102,7 @@ class Logins:
                 break
             late.append(connection)
         for connection in late:
-            self.end(connection)
+            self.end_login(connection)
             self.broker.counts.logged_in("", "timed_out")
             connection.abort(
                 f"it has not logged in within {self.config.sasl_login_timeout_ms} ms "

@@ -34,7 +34,7 @@ class ListenerSecurity:
 
     def config_of(self, listener: str) -> ListenerConfig:
         """Return the settings of a listener."""
-        return ListenerConfig.of(listener, self._broker.config, self._texts)
+        return ListenerConfig.for_listener(listener, self._broker.config, self._texts)
 
     async def tls(self, listener: Listener) -> Tls:
         """Return the certificates of a listener. Raises ListenerError if they cannot be loaded."""

@@ -34,7 +34,7 @@ class Certificates:
     @classmethod
     async def open(cls, env: Env, config: BrokerConfig) -> Certificates:
         """Load the files of a broker. Raises TlsError or RuleError."""
-        settings = TlsSettings.of(config)
+        settings = TlsSettings.from_config(config)
         contexts = await env.offload.submit("files", lambda: load(settings, may_be_expired=True))
         if not contexts.expires_s:
             logger.critical(
@@ -44,7 +44,7 @@ class Certificates:
             )
         return cls(env, settings, contexts, config.ssl_principal_mapping_rules)
 
-    async def watch(self) -> None:
+    async def watch_files(self) -> None:
         """Load changed files until cancelled."""
         while True:
             await self._env.sleep(POLL_S)

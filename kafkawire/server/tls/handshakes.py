@@ -64,8 +64,8 @@ class Handshakes:
             self._scheduled = True
             self._call_soon(self._run)
 
-    def forget(self, one: Handshaking) -> None:
-        """It is finished, or its connection closed."""
+    def remove(self, one: Handshaking) -> None:
+        """Remove a handshake that is finished, or whose connection is closed."""
         self._started.pop(one, None)
 
     def _run(self) -> None:
@@ -98,6 +98,6 @@ class Handshakes:
         oldest, since = next(iter(self._started.items()))
         if self._now() - since < LEAST_S:
             return False
-        self.forget(oldest)
+        self.remove(oldest)
         oldest.give_way()
         return True

@@ -39,7 +39,7 @@ class Tls:
         self.handshakes = shared.handshakes
         self.buffer = shared.buffer
         self.outgoing = shared.outgoing
-        self._watching = env.spawn(certificates.watch(), "TLS certificates")
+        self._watching = env.spawn(certificates.watch_files(), "TLS certificates")
 
     @classmethod
     async def open(cls, env: Env, config: BrokerConfig, shared: TlsShared) -> Tls:

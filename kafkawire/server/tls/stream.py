@@ -44,7 +44,7 @@ class TlsStream(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything."""
         self._transport = self._object = None
-        self._tls.handshakes.forget(self)
+        self._tls.handshakes.remove(self)
         self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -67,7 +67,7 @@ class TlsStream(asyncio.Protocol):
         """Do a step of the handshake; see `tls.handshakes`."""
         transport = self._transport
         if transport is None or transport.is_closing():
-            self._tls.handshakes.forget(self)
+            self._tls.handshakes.remove(self)
             return
         if self._object is None:
             self._object = self._tls.context(asks_clients=False).wrap_bio(
@@ -84,7 +84,7 @@ class TlsStream(asyncio.Protocol):
             transport.close()
         else:
             self._established = True
-            self._tls.handshakes.forget(self)
+            self._tls.handshakes.remove(self)
             self._send()
             transport.resume_reading()
             self._decrypt()

@@ -99,7 +99,7 @@ class SupervisorLink:
     async def _learn(self, broker: Broker, nodes: frozenset[int]) -> None:
         # They have just been registered: also if this worker knows of no other broker yet.
         with contextlib.suppress(OSError):  # MetadataError: the next poll reads them
-            await broker.topics.lock.follow()
+            await broker.topics.lock.apply_changes()
         broker.liveness.running(nodes)
         self._send(b" ".join([KNOWS, *(b"%d" % node for node in sorted(nodes))]))
 

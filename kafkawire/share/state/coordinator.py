@@ -80,7 +80,7 @@ class ShareStateLoader(PartitionLoader):
             return f"the records after its end at offset {found.next_offset} were deleted"
         return super()._misfit(found, gained=gained)
 
-    def take(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
+    def apply_record(self, key: Buffer | None, value: Buffer | None, producer_id: int) -> None:
         record = decode_record(key, value)
         if record is not None:
             # At or after the log start: what is before a record that is read is kept until its
@@ -166,7 +166,7 @@ class ShareStateCoordinator(PartitionCoordinator[ShareStateLoader]):
 
     # -- requests -------------------------------------------------------------------------
 
-    def submit(self, request: StateRequest) -> asyncio.Future[StateAnswer]:
+    def handle_request(self, request: StateRequest) -> asyncio.Future[StateAnswer]:
         """Decide on a request in this event-loop iteration or the next; the future gets the answer
         after the commit. Hot."""
         answer: asyncio.Future[StateAnswer] = asyncio.get_running_loop().create_future()
@@ -300,7 +300,7 @@ class ShareStateCoordinator(PartitionCoordinator[ShareStateLoader]):
             self.env, self._settings, self._topics, self.partition, self.commit_log, self.place
         )
 
-    def begin(self, loaded: ShareStateLoader) -> None:
+    def activate(self, loaded: ShareStateLoader) -> None:
         self.shard = loaded.shard
 
     def discard(self) -> None:

@@ -127,7 +127,7 @@ class StatePersister:
     async def execute(self, request: StateRequest) -> StateAnswer:
         """Return the answer of the coordinator, or the error with which the last attempt ended."""
         # Nearly always: it is here and active.
-        local = self._service.submit(request)
+        local = self._service.handle_request(request)
         answer = StateAnswer(ErrorCode.NOT_COORDINATOR) if local is None else await local
         if answer.code not in AWAY:
             return answer
@@ -149,7 +149,7 @@ class StatePersister:
             return StateAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
         if partition.leader != self._node_id:
             return await self._send(partition.leader, request)
-        local = self._service.submit(request)
+        local = self._service.handle_request(request)
         if local is None:
             return StateAnswer(self._service.absence(coordinator_key(request.key)))
         return await local

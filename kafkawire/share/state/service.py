@@ -82,11 +82,11 @@ class ShareStateService(CoordinatorService[ShareStateCoordinator]):
             task.cancel()
         await super().close()
 
-    def submit(self, request: StateRequest) -> asyncio.Future[StateAnswer] | None:
+    def handle_request(self, request: StateRequest) -> asyncio.Future[StateAnswer] | None:
         """Have the coordinator of a share partition decide on a request; None: this broker has
         none. Hot."""
         coordinator = self.find_coordinator(coordinator_key(request.key))
-        return None if coordinator is None else coordinator.submit(request)
+        return None if coordinator is None else coordinator.handle_request(request)
 
     def topic_deleted(self, topic_id: bytes) -> None:
         """Delete the states of a topic. A coordinator that is loading does that when it cleans."""

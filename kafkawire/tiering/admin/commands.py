@@ -93,7 +93,7 @@ class TierCommands:
             raise CommandError(f"to={to!r}: it must be a tier URL")
         if arguments.get("watch") is not True:
             try:
-                await mover.begin(to, arguments.get("skip_lost") is True)
+                await mover.start_move(to, arguments.get("skip_lost") is True)
             except MoveError as wrong:
                 raise CommandError(str(wrong)) from None
         return mover.report_progress()

@@ -213,7 +213,7 @@ class Spending:
         self._warned = int(says["warned"])
         # Requests were counted before the file was read.
         for topic, usage in self._meter.month.items():
-            _add(month.of(topic), usage)
+            _add(month.usage_of_topic(topic), usage)
         self._meter.begin_month(month)
 
     def _line(self) -> bytes:

@@ -214,7 +214,7 @@ class Rounds:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._answer_all(self._find_stop_reason())
 
-    def hurry(self) -> None:
+    def publish_soon(self) -> None:
         """Write the next delta without SPACING_S: clients cannot write meanwhile."""
         self._not_before_s = 0.0
         self._arm()
@@ -321,7 +321,7 @@ class Rounds:
 
     async def _next(self) -> _Pending | None:
         """Return the next delta or snapshot to store; None if it would be empty."""
-        taken = self._changes.take()
+        taken = self._changes.take_all()
         try:
             sequence = self.sequence + 1
             delta = await self._gathering.delta(taken, sequence, self._owner.epoch)

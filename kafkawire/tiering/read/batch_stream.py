@@ -41,7 +41,7 @@ class Stretch:
         self._index = index
         self._mapping = mapping
 
-    async def take(
+    async def read_batches(
         self, request: RemoteReadRequest, position: int, limit: int, deadline: float | None
     ) -> Taken | None:
         """Return the requested batches, from the index block at `position` on, up to `limit`;
@@ -108,7 +108,7 @@ class Stretch:
                 return position, data[: bad - position], bad
             if last:
                 break
-            self._loads.forget(
+            self._loads.evict_blocks(
                 self._target, blocks_of(position, end, self._loads.cache.block_bytes)
             )
         return sound_part(self._index, position, data, offset, self._mapping)
@@ -126,7 +126,7 @@ class Stretch:
             start = position - numbers[0] * size
             return cache.view(block, start, start + end - position), block
         large = end - position if end - position > size else 0
-        await self._copied.take(large)
+        await self._copied.wait_for_room(large)
         try:
             data = memoryview(bytearray(end - position))
             # One at a time: a batch may be larger than the cache.

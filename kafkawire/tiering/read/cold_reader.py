@@ -146,7 +146,7 @@ class ColdReader:
     def _object(self, row: SegmentRow) -> Object:
         return Object(row.object, row.size_bytes, self._place(row.tier)[1])
 
-    async def take(
+    async def read_batches(
         self, request: RemoteReadRequest, mapping: SegmentRange, segment: Segment
     ) -> Taken:
         row, deadline = segment.row, None
@@ -219,7 +219,7 @@ class ColdReader:
         stretch = Stretch(
             self._lane, tier.loads, self.counts, self._copied, target, warm.index, mapping
         )
-        taken = await stretch.take(request, position, position + length, deadline)
+        taken = await stretch.read_batches(request, position, position + length, deadline)
         if taken is not None:
             now = self._env.clock.monotonic()
             tier.ahead.went(window, request.offset, taken.next_offset, now)
@@ -277,7 +277,7 @@ class ColdReader:
         # A reader that follows another one reads from its blocks. If those have been evicted it
         # needs a window of its own.
         if window is None or (follows and not there):
-            window, follows = tier.ahead.begin(number, request.offset, now), False
+            window, follows = tier.ahead.open_window(number, request.offset, now), False
         tier.loads.want(target, asked)
         room = 0 if follows else tier.ahead.room(window, now)
         if room:

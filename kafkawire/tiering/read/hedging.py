@@ -54,7 +54,7 @@ class Hedge:
         self._classes: dict[int, Durations] = {}
         self._saved = 0.0
 
-    def begin(self, size_class: int, percent: float) -> float | None:
+    def hedge_delay(self, size_class: int, percent: float) -> float | None:
         """Return after how many seconds without a response the request may be hedged; None: never.
         `percent` 0, or 100 and more: hedging is disabled."""
         self._saved = min(MAX_SAVED, self._saved + SHARE)
@@ -64,7 +64,7 @@ class Hedge:
         seconds = durations.percentile(percent)
         return None if seconds is None else max(SHORTEST_S, seconds)
 
-    def take(self) -> bool:
+    def use_allowance(self) -> bool:
         """Take a hedged request from the allowance; return whether there was one."""
         # A share of all requests: when everything is slow, hedging would only add load.
         if self._saved < 1:
@@ -72,5 +72,5 @@ class Hedge:
         self._saved -= 1
         return True
 
-    def end(self, size_class: int, seconds: float) -> None:
+    def add_duration(self, size_class: int, seconds: float) -> None:
         self._classes.setdefault(size_class, Durations()).add(seconds)

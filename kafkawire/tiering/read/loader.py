@@ -95,7 +95,7 @@ class Loads:
                     raise block.trouble
                 return None
 
-    def forget(self, target: Object, numbers: Iterable[int]) -> None:
+    def evict_blocks(self, target: Object, numbers: Iterable[int]) -> None:
         """Discard these damaged blocks; a reader that needs them loads them again."""
         for number in numbers:
             block = self.cache.find(BlockKey(target.uuid, number))

@@ -93,7 +93,7 @@ class ReadAhead:
                 best = window
         return best
 
-    def begin(self, number: int, offset: int, now_s: float) -> ReadaheadWindow:
+    def open_window(self, number: int, offset: int, now_s: float) -> ReadaheadWindow:
         window = ReadaheadWindow(number, offset, now_s)
         there = self._by_partition.setdefault(number, [])
         there.append(window)

@@ -140,9 +140,9 @@ class Requests:
         size_class = (size_bytes >> 20).bit_length()
         began = env.clock.monotonic()
         first = self._request(size_bytes, start)
-        after = hedge.begin(size_class, self._config.tier_hedge_percentile)
+        after = hedge.hedge_delay(size_class, self._config.tier_hedge_percentile)
         pending = {first}
-        slow = after is not None and not await within(first, after) and hedge.take()
+        slow = after is not None and not await within(first, after) and hedge.use_allowance()
         if slow and (second := again()) is not None:
             self.counts.hedged += 1
             pending.add(self._request(size_bytes, second))
@@ -152,7 +152,7 @@ class Requests:
             for task in done:
                 if task.exception() is None:
                     self.counts.hedges_won += task is not first
-                    hedge.end(size_class, env.clock.monotonic() - began)
+                    hedge.add_duration(size_class, env.clock.monotonic() - began)
                     return task.result()
             if not pending:
                 return first.result() if first in done else done.pop().result()

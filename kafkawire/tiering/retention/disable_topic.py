@@ -46,11 +46,11 @@ class TopicDisabler:
         self._grace_ms = grace_ms
         self._noted: dict[bytes, TopicInfo] = {}  # by id
 
-    def note(self, info: TopicInfo) -> None:
+    def note_changed(self, info: TopicInfo) -> None:
         """Note a topic with changed settings; the next `run` checks it."""
         self._noted[info.id] = info
 
-    def forget(self, topic_id: bytes) -> None:
+    def remove_topic(self, topic_id: bytes) -> None:
         self._noted.pop(topic_id, None)
 
     async def find(self) -> None:
@@ -59,7 +59,7 @@ class TopicDisabler:
             if topic_id in self._catalog.by_id:
                 configs = self._catalog.by_id.facts_of(topic_id).configs
                 if configs.get(DELETE_ON_DISABLE) == "true":
-                    self.note(self._catalog.by_id[topic_id])
+                    self.note_changed(self._catalog.by_id[topic_id])
             if done % TOPICS_AT_ONCE == 0:
                 await self._log.env.slices.pause()
 

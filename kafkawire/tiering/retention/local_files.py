@@ -55,7 +55,7 @@ class LocalBytes:
         self._ends = [row.end_offset for row in mappings]
         self._after = list(accumulate(here, initial=journals))[-2::-1]
 
-    def after(self, end_offset: int) -> int:
+    def bytes_after(self, end_offset: int) -> int:
         """Return the bytes after the mapping that ends here; 0: none, as rows have changed."""
         at = bisect_left(self._ends, end_offset)
         found = at < len(self._ends) and self._ends[at] == end_offset
@@ -84,7 +84,11 @@ def _stays_ms(
     if not config.tiered:
         return NEVER
     limit = config.local_retention_bytes
-    if limit >= 0 and row.number in sizes and sizes[row.number].after(row.end_offset) >= limit:
+    if (
+        limit >= 0
+        and row.number in sizes
+        and sizes[row.number].bytes_after(row.end_offset) >= limit
+    ):
         return 0
     if config.local_retention_ms < 0 or row.max_timestamp < 0:
         return NEVER

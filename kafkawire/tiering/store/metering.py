@@ -74,7 +74,7 @@ class Usage:
 class Usages(dict[str, Usage]):
     """Usage by topic, of at most MAX_TOPICS; the rest is in OTHERS."""
 
-    def of(self, topic: str) -> Usage:
+    def usage_of_topic(self, topic: str) -> Usage:
         found = self.get(topic)
         if found is None:
             if len(self) >= MAX_TOPICS:
@@ -131,8 +131,8 @@ class Meter:
         amounts = (requests * MICRO, in_bytes, out_bytes)
         parts = [split(amount, weights) for amount in amounts]
         for name, micro, into, out in zip(names, *parts, strict=True):
-            self.topics.of(name).add(kind, micro, into, out)
-            self.month.of(name).add(kind, micro, into, out)
+            self.topics.usage_of_topic(name).add(kind, micro, into, out)
+            self.month.usage_of_topic(name).add(kind, micro, into, out)
 
     def begin_month(self, month: Usages) -> None:
         self.month = month
@@ -140,7 +140,7 @@ class Meter:
     def note_upload(self) -> None:
         self.uploaded_ms = self.now_ms()
 
-    def fail(self, kind: str, failure: StoreError) -> None:
+    def count_failure(self, kind: str, failure: StoreError) -> None:
         # The storage may have processed it, and then it is charged.
         self.count(kind, 1)
         self.errors[type(failure).__name__] += 1
@@ -243,7 +243,7 @@ class MeteredStore:
         try:
             yield
         except StoreError as failure:
-            self.meter.fail(kind, failure)
+            self.meter.count_failure(kind, failure)
             raise
         finally:
             self.meter.seconds[operation].add(self.meter.monotonic() - began)

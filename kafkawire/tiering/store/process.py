@@ -58,7 +58,7 @@ class Lane:
         self._waiting = 0
         self.leave = self._slots.release
 
-    async def enter(self) -> None:
+    async def acquire_slot(self) -> None:
         if self._waiting >= MAX_WAITING:
             raise StoreError("Busy", f"{self._waiting} calls wait for the storage ({self._name})")
         self._waiting += 1
@@ -80,7 +80,7 @@ class _Pending:
         self.leave = leave
         self.stores = stores
 
-    def end(self) -> None:
+    def release_lane(self) -> None:
         self.leave()
         if not self.safe.done():
             self.safe.set_result(None)
@@ -165,7 +165,7 @@ class StorageChild:
     async def wait_until_ended(self) -> None:
         await asyncio.shield(self._listening)
 
-    async def end(self) -> None:
+    async def close(self) -> None:
         self._retire()
         await asyncio.wait([self._listening], timeout=CLOSE_S)
         self._process.kill()
@@ -201,7 +201,7 @@ class StorageChild:
         for call in pending.values():
             if not call.answer.done():
                 call.answer.set_exception(StoreError("ChildDied", self._failure))
-            call.end()
+            call.release_lane()
         return not (intended or self.heard)
 
     def _take(self, answer: Answer) -> None:
@@ -220,7 +220,7 @@ class StorageChild:
             raise ValueError(f"there is no call {number}")
         failure = None if kind == "done" else failure_of(answer)
         del self._pending[number]
-        pending.end()
+        pending.release_lane()
         if not self._pending and self.alive:
             self._process.rest_after(self._idle_s, self._retire)
         if not pending.answer.done():
@@ -365,7 +365,7 @@ class StoreProcess:
             await asyncio.gather(self._starting, return_exceptions=True)
         child, self._child = self._child, None
         if child is not None:
-            await child.end()
+            await child.close()
         if self._memory_fd >= 0:
             os.close(self._memory_fd)
             self._memory_fd = -1
@@ -373,7 +373,7 @@ class StoreProcess:
     async def _call(self, operation: str, *arguments: Any) -> Any:
         """Make one call and return its response. A cancelled one has its lane until it ends."""
         lane = self._lanes[LANES[operation]]
-        await lane.enter()
+        await lane.acquire_slot()
         try:
             child = await self._running()
             number, answer = child.call(operation, arguments, lane.leave)

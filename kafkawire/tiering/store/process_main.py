@@ -58,7 +58,7 @@ class Storage:
         # Limits that the broker never exceeds; a cancelled call counts until it has ended.
         self._calls_at_most = CALLS_PER_THREAD * sum(hello.threads.values())
 
-    def take(self, number: int, operation: str, arguments: tuple[Any, ...]) -> None:
+    def start_call(self, number: int, operation: str, arguments: tuple[Any, ...]) -> None:
         """Start one call without waiting. Raises ValueError if the message is malformed."""
         if operation == "ping":
             self._send((number, "pong"))
@@ -170,7 +170,7 @@ def serve(source: int, sink: int) -> None:
     while (request := _next(source)) is not None:
         try:
             number, operation, arguments = request
-            storage.take(number, operation, arguments)
+            storage.start_call(number, operation, arguments)
         except (TypeError, ValueError):
             break
     storage.close(GRACE_S)

@@ -57,7 +57,7 @@ class RetryingCalls:
         with suppress(ConditionFailed):
             await self.retry(lambda: self._store.put(key, data, if_absent=True))
 
-    async def first(self, prefix: str, after: str) -> str | None:
+    async def first_key(self, prefix: str, after: str) -> str | None:
         """Return the first key above `after` below a prefix; None if there is none."""
         found = await self._list(prefix, after, 1)
         return found[0].key if found else None

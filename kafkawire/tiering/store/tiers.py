@@ -141,7 +141,7 @@ class Tiers:
     def is_current(self, url: str) -> bool:
         return url in (self.current.url, self.setting(self.current))
 
-    def store(self, tier: int) -> ObjectStore | None:
+    def find_store(self, tier: int) -> ObjectStore | None:
         """Return the store of a tier by number; None if there is none, or its URL is invalid."""
         if tier == self.current.id:
             return self.store_at(self.current.url)

@@ -39,7 +39,7 @@ class Publisher(Protocol):
     def log_start_moved(self, number: int) -> None:
         """Add a partition's log start to the next delta."""
 
-    def hurry(self) -> None:
+    def publish_soon(self) -> None:
         """Write the next delta as soon as possible."""
 
 
@@ -97,8 +97,8 @@ class Finisher:
         self._grace_ms = grace_ms
         self._discarded = discarded
 
-    def hurry(self) -> None:
-        self._publisher.hurry()
+    def publish_soon(self) -> None:
+        self._publisher.publish_soon()
 
     def has(self, segment_id: int) -> bool:
         """Return whether a segment, of this or another broker, has a finished object."""
@@ -112,7 +112,7 @@ class Finisher:
         for mapping in await self._storage.segment_mappings(sorted(each.id for each in flights)):
             entries.setdefault(mapping.segment_id, []).append(mapping)
         # Rows must not be ahead of memory, which shows the upload progress.
-        await self._swapper.settle()
+        await self._swapper.check_unknown_outcomes()
         living = [each for each in flights if each.id in entries and self._is_live(each)]
         numbers = {number for each in flights for number in each.candidate.numbers}
         finishing = {each.id for each in living}
@@ -141,7 +141,7 @@ class Finisher:
     async def catch_up(self, numbers: Iterable[int]) -> None:
         """Raise commit offsets that are lower than the finished objects allow, after a crash or a
         partly failed call. They are published in the bucket first."""
-        await self._swapper.settle()
+        await self._swapper.check_unknown_outcomes()
         commits = await self._progress.find_commit_offsets(numbers, self.has)
         if commits:
             # In the order of `finish`: the manifest never has less than SQL says.

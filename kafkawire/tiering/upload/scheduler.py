@@ -1,8 +1,9 @@
 """Upload dispatcher: chooses the next uploads and has the reason for everything that waits.
 
 A segment to be uploaded is registered here and passes through the states of CandidateState, by
-decisions of `admit`, `begin` and the results of the uploader. The oldest deadline is admitted
-first. A failure of the storage closes a gate for all uploads. Times are monotonic seconds. Pure.
+decisions of `admit_uploads`, `start_uploads` and the results of the uploader. The oldest deadline
+is admitted first. A failure of the storage closes a gate for all uploads. Times are monotonic
+seconds. Pure.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ class Dispatcher:
         self._wait(candidate, candidate.due)
         self._ripen(now)
 
-    def hurry(self, numbers: Set[int], now: float) -> None:
+    def upload_soon(self, numbers: Set[int], now: float) -> None:
         """Upload the segments of some partitions soon, except those that wait after a failure."""
         for candidate in self.candidates.values():
             waits = (
@@ -164,7 +165,7 @@ class Dispatcher:
             if waits and not numbers.isdisjoint(candidate.numbers):
                 self._wait(candidate, now)
 
-    def forget(self, segment_id: int) -> None:
+    def remove_segment(self, segment_id: int) -> None:
         """Remove a segment. One in the buffer runs to its end."""
         candidate = self.candidates.get(segment_id)
         # The heaps keep it until it is their first, and find then that it is not registered.
@@ -186,10 +187,10 @@ class Dispatcher:
         self.foreign = foreign
 
     def pause(self, setting: str) -> None:
-        """Block uploads until `resume`; `setting`: the one that requests it."""
+        """Block uploads until `resume_uploads`; `setting`: the one that requests it."""
         self.paused = setting
 
-    def resume(self, now: float) -> None:
+    def resume_uploads(self, now: float) -> None:
         """Resume uploads. Lag limits restart for segments that waited during the pause."""
         self.paused = ""
         # Without the limits restarted, all of them would count as exceeded at once.
@@ -197,7 +198,7 @@ class Dispatcher:
             candidate.late += max(0.0, now - candidate.since)
             candidate.history = True
 
-    def admit(self, now: float) -> list[int]:
+    def admit_uploads(self, now: float) -> list[int]:
         self._ripen(now)
         admitted: list[int] = []
         most = MAX_ADMITTED
@@ -216,7 +217,7 @@ class Dispatcher:
             admitted.append(candidate.segment_id)
         return admitted
 
-    def begin(self, now: float) -> list[int]:
+    def start_uploads(self, now: float) -> list[int]:
         begun: list[int] = []
         while self._admitted and not self._is_held(now) and self.begun < self._slots():
             if now < self._free_at:

@@ -125,7 +125,7 @@ class Uploader:
         for flight in self._flights.values():
             flight.unpin()
 
-    def note(self, ids: Collection[int]) -> None:
+    def note_segments(self, ids: Collection[int]) -> None:
         self.noted.update(ids)
         self._wake.set()
 
@@ -134,11 +134,11 @@ class Uploader:
         self._all = True
         self._wake.set()
 
-    def hurry(self, numbers: Set[int]) -> None:
+    def upload_soon(self, numbers: Set[int]) -> None:
         """Upload what these partitions have in segments as soon as possible. Segments that are
         registered later need another call."""
-        self.dispatcher.hurry(numbers, self._now())
-        self._finisher.hurry()
+        self.dispatcher.upload_soon(numbers, self._now())
+        self._finisher.publish_soon()
         self.wake()
 
     def wake(self) -> None:
@@ -170,10 +170,10 @@ class Uploader:
         await self._drop_garbage()
         await self._register()
         now = self._now()
-        admitted = self.dispatcher.admit(now)
+        admitted = self.dispatcher.admit_uploads(now)
         if admitted:
             await self._admit(admitted)
-        for segment_id in self.dispatcher.begin(self._now()):
+        for segment_id in self.dispatcher.start_uploads(self._now()):
             task = self._env.spawn(self._upload(self._flights[segment_id]), "upload a segment")
             self._uploads[task] = None
             task.add_done_callback(self._uploads.pop)
@@ -204,7 +204,7 @@ class Uploader:
         for segment_id in ids:
             candidate = found.get(segment_id)
             before = self.dispatcher.candidates.get(segment_id)
-            self.dispatcher.forget(segment_id)
+            self.dispatcher.remove_segment(segment_id)
             if candidate is not None:
                 inherit(candidate, exchanged if before is None else [before])
                 self.dispatcher.register(candidate, self._now())
@@ -343,7 +343,7 @@ class Uploader:
             self._refuse(failure)
         self._warnings.warn("an upload", failure)
         if segment_id not in self._segments.by_id:
-            self.dispatcher.forget(segment_id)
+            self.dispatcher.remove_segment(segment_id)
 
     def _refuse(self, failure: Refused) -> None:
         """Log an error that needs an operator once, as an ERROR, until an upload succeeds."""

@@ -72,8 +72,8 @@ class Outcome:
 
 
 class Continuity:
-    """Pass all islands of one partition to `feed`, then call `finish`. `coverage`: None if there
-    are no run reports, so that every gap between the first row and the last is unexplained.
+    """Pass all islands of one partition to `add_islands`, then call `finish`. `coverage`: None if
+    there are no run reports, so that every gap between the first row and the last is unexplained.
     `boundaries`: ascending offsets between which offsets with a row are counted, each once."""
 
     def __init__(self, coverage: Coverage | None, boundaries: Longs | None = None) -> None:
@@ -88,7 +88,7 @@ class Continuity:
             self._without = np.zeros(len(coverage.stretches), np.int64)  # offsets without a row
             self._full = np.array([s.kind in (ROWS, UNCOVERED) for s in coverage.stretches])
 
-    def feed(self, base: Longs, end: Longs) -> None:
+    def add_islands(self, base: Longs, end: Longs) -> None:
         """Add islands [base[i], end[i]), sorted by base across calls."""
         if not len(base):
             return

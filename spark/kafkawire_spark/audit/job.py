@@ -212,7 +212,7 @@ def _file_problem(report: TableReport, finding: ScanFinding) -> None:
 def _rowless(where: Where, listed: ListedTable) -> Judgement:
     """Return the outcome of a partition without rows."""
     empty = Judge(listed.coverages, listed.boundaries)
-    empty.begin(where)
+    empty.start_walk(where)
     return empty.finish()
 
 

@@ -46,18 +46,18 @@ class Judge:
         self._coverages = coverages
         self._boundaries = boundaries or {}
 
-    def begin(self, where: Where) -> None:
+    def start_walk(self, where: Where) -> None:
         self._coverage = None
         if self._coverages is not None:
             self._coverage = self._coverages.get(where, Coverage())
         self._walk = Continuity(self._coverage, self._boundaries.get(where))
         self._dead = 0
 
-    def feed(self, base: Longs, end: Longs, dead: NDArray[np.bool_]) -> None:
+    def add_islands(self, base: Longs, end: Longs, dead: NDArray[np.bool_]) -> None:
         """Add islands, sorted by base."""
         counted = ~(dead & self._in_gap(base)) if dead.any() else ~dead
         self._dead += int((end - base)[dead & counted].sum())
-        self._walk.feed(base[counted], end[counted])
+        self._walk.add_islands(base[counted], end[counted])
 
     def finish(self) -> Judgement:
         outcome = self._walk.finish()
@@ -84,9 +84,9 @@ def judge(
     # A task has whole partitions with sorted islands, so only the sums of one partition are in
     # memory.
     for where, portions in groupby(_portions(batches), key=lambda each: each[0]):
-        verdicts.begin(where)
+        verdicts.start_walk(where)
         for _, base, end, dead in portions:
-            verdicts.feed(base, end, dead)
+            verdicts.add_islands(base, end, dead)
         yield (*where, dump(verdicts.finish()))
 
 

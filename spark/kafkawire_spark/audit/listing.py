@@ -147,7 +147,7 @@ def format_of(place: Place) -> str:
 def _ours(place: Place, kind: str, state: TableState) -> ListedTable:
     table = open_table_at(place.url)
     facts, (committed, compacted) = _steady(table)
-    records = list(islice(state.records(), committed))
+    records = list(islice(state.read_records(), committed))
     adopted = bool((state.table() or {}).get("adopted"))
     files = [scan_of(0, file, adopted=adopted) for file in facts]
     report = TableReport(place.url, kind, len(records), len(files), _bytes(files), [])

@@ -43,7 +43,7 @@ def converter_of(form: Format, *, key: bool) -> Converter | None:
 def layout_of(job: Job, key: Converter | None, value: Converter | None) -> Layout:
     """Return the columns of a table with the results of these converters. Raises JobError,
     ValueFormatError."""
-    return Layout.of(
+    return Layout.from_job(
         job,
         key.fields() if key else [pa.field("_key", pa.binary())],
         value.fields() if value else [pa.field("_value", pa.binary())],
@@ -59,7 +59,7 @@ class JsonWork:
     parsed: tuple[JsonConverter, ...]
 
     @classmethod
-    def of(cls, work: Work) -> JsonWork | None:
+    def from_work(cls, work: Work) -> JsonWork | None:
         """Return the work, or None if no value is JSON."""
         parsed = tuple(one for one in (work.key, work.value) if hasattr(one, "column"))
         return cls(work, parsed) if parsed else None  # type: ignore[arg-type]

@@ -90,7 +90,7 @@ class Engine:
         """Return the catalog, the last run, the next one (None if there is nothing new), whether it
         was begun before, and whether a limit left offsets out."""
         check_owner(self.table, self.job)
-        last = self.settle()
+        last = self.clean_up()
         catalog = self._open_current_catalog()
         run = self.state.run(last + 1)
         if run is not None:
@@ -115,7 +115,7 @@ class Engine:
             self._catalog = self._catalog.refresh_catalog()
         return self._catalog
 
-    def settle(self) -> int:
+    def clean_up(self) -> int:
         """Clean up after committed runs; return the number of the last run, 0 if there is none."""
         last, hint = self.table.read_last_run(), self.state.hint()
         for number in range(hint.run + 1, last + 1):
@@ -129,7 +129,7 @@ class Engine:
         """Merge small files; return how many became how many. Expires states older than the table's
         history. Raises SourceError."""
         check_owner(self.table, self.job)
-        self.settle()
+        self.clean_up()
         target = self.job.table.file_bytes
         merged = compact(
             self.table, self.state, self._executor, self.encoding(), target, self._progress
@@ -156,7 +156,7 @@ class Engine:
     def _plan(self, catalog: SourceCatalog, last: int) -> tuple[Run | None, bool]:
         """Plan the next run; None if there is nothing new. Also return whether a limit left offsets
         out."""
-        job, before = self.job, self.state.record(last) if last else None
+        job, before = self.job, self.state.read_record(last) if last else None
         known, ids = (before.ends, before.ids) if before else (None, {})
         most = job.running.max_offsets
         found, ends, less = planning.ranges(catalog, job.reading, known, most, remade(catalog, ids))
@@ -199,7 +199,7 @@ class Engine:
             with phase(self._progress, COMMITTING):
                 self._commit(run, list(done.values()), resumed, begun)
         self.state.put_hint(self.state.hint()._replace(run=run.number))
-        record = self.state.record(run.number)
+        record = self.state.read_record(run.number)
         assert record is not None
         return record
 
@@ -248,7 +248,7 @@ class Engine:
         def task_progress(count: int) -> None:
             self._progress(what, offset + count, len(run.tasks))
 
-        if isinstance(self._executor, OnSpark) and (json := JsonWork.of(work)):
+        if isinstance(self._executor, OnSpark) and (json := JsonWork.from_work(work)):
             found = json.run(self._executor, pending, task_progress)
         else:
             found = self._executor.run(work, pending, task_progress)
@@ -281,7 +281,7 @@ class Engine:
         self._settle_run(run.number)
 
     def _record(self, run: Run, done: list[Done], seconds: float) -> RunRecord:
-        record = RunRecord.of(run, done, int(time.time() * 1000), round(seconds, 3))
+        record = RunRecord.from_results(run, done, int(time.time() * 1000), round(seconds, 3))
         reported = [share.range for share in record.shares]
         if reported != [part for task in run.tasks for part in task]:
             raise AssertionError(f"run {run.number} read other ranges than it was to: {reported}")
@@ -299,7 +299,7 @@ class Engine:
         return self.table.read_last_run() >= run.number
 
     def _lags(self, last: int) -> dict[tuple[str, int], int]:
-        record = self.state.record(last) if last else None
+        record = self.state.read_record(last) if last else None
         catalog = self._open_current_catalog()
         return {
             (topic, partition): max(0, catalog.bounds(topic, partition).end - offset)

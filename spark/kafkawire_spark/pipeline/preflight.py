@@ -88,7 +88,7 @@ def _read_last_positions(state: TableState, last: int) -> Positions:
     if not last:
         return {}
     # A run without a record is committed, but its driver was killed before the run ended.
-    found = state.record(last) or state.run(last)
+    found = state.read_record(last) or state.run(last)
     return found.ends if found is not None else {}
 
 

@@ -103,7 +103,7 @@ class TaskWriter:
         shares = []
         for part, account in zip(self._order, accounts, strict=True):
             key = (part.topic, part.partition)
-            share = Share.of(account, self._dead.records.get(key, 0))
+            share = Share.from_account(account, self._dead.records.get(key, 0))
             written = self._rows.get(key, 0)
             if account.range != part or share.missing or share.rows != written:
                 raise AssertionError(

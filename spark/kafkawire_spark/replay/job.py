@@ -108,7 +108,7 @@ def open_rows(url: str, topic: str) -> Opened:
     known = state.table() or {}
     columns = known.get("columns", {})
     letters = 0
-    for done in state.records():
+    for done in state.read_records():
         run = state.run(done.run)
         if run is not None and (run.value.format not in RAW or run.key.format not in RAW):
             raise ReplayError(
@@ -136,7 +136,7 @@ def open_rows(url: str, topic: str) -> Opened:
 
 def _fix_plan(wish: ReplayRequest, opened: Opened, target: WireTarget, key: str) -> Replay:
     """Return the plan of the replay: the stored one of this name, or a new one."""
-    there = target.scan()
+    there = target.check_topic()
     if there is None:
         there = _create_target(wish, opened, target)
     if target.setting("message.timestamp.type") == "LogAppendTime":
@@ -164,7 +164,7 @@ def _create_target(wish: ReplayRequest, opened: Opened, target: WireTarget) -> T
         raise ReplayError(f"there is no topic {wish.to}; --create makes it")
     partitions = _partitions(opened) if wish.partitions is None else wish.partitions.values()
     target.create(max(partitions) + 1)
-    there = target.scan()
+    there = target.check_topic()
     if there is None:
         raise ReplayError(f"the topic {wish.to} was created, and is not there")
     return there
@@ -189,8 +189,8 @@ def _begin(wish: ReplayRequest, opened: Opened, there: TopicState) -> Replay:
                 f"{to[partition]}"
             )
         ends = [file.end for file in opened.files if file.partition == partition]
-        base = wish.since.of(partition, 0)
-        end = max(base, min(wish.until.of(partition, EVERYTHING), max(ends)))
+        base = wish.since.offset_in_partition(partition, 0)
+        end = max(base, min(wish.until.offset_in_partition(partition, EVERYTHING), max(ends)))
         lanes.append(ReplayLane(partition, base, end, to[partition], there.ends[to[partition]]))
     return Replay(
         wish.name or wish.to,

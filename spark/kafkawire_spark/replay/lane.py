@@ -45,7 +45,7 @@ class Encoded(NamedTuple):
 class Target(Protocol):
     """One connection to the target topic. Raises ReplayError with one sentence."""
 
-    def end(self, partition: int) -> int:
+    def log_end_offset(self, partition: int) -> int:
         """Return its log end offset."""
 
     def start(self, partition: int) -> int:
@@ -133,7 +133,7 @@ def write_lane(
     total = rows.count()
     # The end offset of the target gives the number of written rows. The last of them is read back
     # and compared with the expected row, and each batch must get the next offset.
-    there = progress(lane, target.end(lane.to_partition), total)
+    there = progress(lane, target.log_end_offset(lane.to_partition), total)
     report(there)
     if there == total:
         if there:

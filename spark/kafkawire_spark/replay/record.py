@@ -30,7 +30,7 @@ class Bound:
     offsets: Mapping[int, int] = field(default_factory=dict)
     time_ms: int = -1
 
-    def of(self, partition: int, default: int) -> int:
+    def offset_in_partition(self, partition: int, default: int) -> int:
         """Return the offset in a partition, or `default`."""
         return self.offsets.get(partition, default if self.offset is None else self.offset)
 

@@ -55,7 +55,7 @@ class WireTarget:
         self._cluster = None
         self._leaders = {}
 
-    def end(self, partition: int) -> int:
+    def log_end_offset(self, partition: int) -> int:
         return self._ask(lambda cluster: self._offset(cluster, partition, LATEST))
 
     def start(self, partition: int) -> int:
@@ -96,7 +96,7 @@ class WireTarget:
         self._tries += 1
         pause(self._tries)
 
-    def scan(self) -> TopicState | None:
+    def check_topic(self) -> TopicState | None:
         """Check that the topic exists. Raises ReplayError if it overwrites timestamps."""
 
         def work(cluster: Cluster) -> TopicState | None:

@@ -37,7 +37,7 @@ class Buckets:
         """Width of a bucket, in ms."""
         return WIDTHS_MS[self.level]
 
-    def feed(self, stamps: Any, values: Any) -> None:
+    def add(self, stamps: Any, values: Any) -> None:
         """Add records: times in ms, none negative, and a value for each."""
         if len(stamps):
             self._take(stamps, np.ones(len(stamps), np.int64), values)

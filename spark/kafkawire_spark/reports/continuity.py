@@ -75,10 +75,12 @@ def run(spark: SparkSession, scope: ReportScope) -> Report:
     report = Report("continuity")
     bounds = {(topic, partition): (base, end) for topic, partition, base, end in scope.ranges}
     tasks = scope.tasks(spark)
-    parts = scope.scan(spark, tasks, checker(bounds), DDL).persist()
+    parts = scope.run_tasks(spark, tasks, checker(bounds), DDL).persist()
     try:
         sums = spark.sql(_PARTITIONS, parts=parts)
-        found = rows_of(scope.watch(spark, "ranges checked", tasks, lambda: collect(sums)))
+        found = rows_of(
+            scope.run_with_progress(spark, "ranges checked", tasks, lambda: collect(sums))
+        )
         cells = _by_cell(rows_of(spark.sql(_CELLS, parts=parts).toArrow()))
         gaps = collect(spark.sql(_GAPS, parts=parts))
     finally:
@@ -123,7 +125,7 @@ def check_part(
         accounts=accounts,
     )
     for batch in batches:
-        strip.feed(batch.column(0).to_numpy(zero_copy_only=False))
+        strip.add(batch.column(0).to_numpy(zero_copy_only=False))
     (account,) = accounts
     return compare_with_account(strip, account)
 

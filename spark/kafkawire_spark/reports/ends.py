@@ -42,11 +42,11 @@ class BucketEnds:
         self.topic, self.partition, self.newest = topic, partition, -1
         self.buckets = Buckets(np.minimum, ROOM)
 
-    def feed(self, offsets: Any, stamps: Any) -> None:
+    def add(self, offsets: Any, stamps: Any) -> None:
         """Add records; times in ms."""
         if len(stamps):
             self.newest = max(self.newest, int(stamps.max()))
-            self.buckets.feed(stamps, offsets)
+            self.buckets.add(stamps, offsets)
 
     def merge(self, row: Mapping[str, Any]) -> None:
         """Add the result of another range (DDL)."""
@@ -75,7 +75,7 @@ def finder(first: int, until: int) -> Work:
                 offsets, stamps = run.columns
                 times = milliseconds(stamps)
                 counted = (times >= first) & (times <= until)
-                ends.feed(offsets.to_numpy(zero_copy_only=False)[counted], times[counted])
+                ends.add(offsets.to_numpy(zero_copy_only=False)[counted], times[counted])
             yield [ends.row()]
 
     return find

@@ -142,7 +142,7 @@ class Keys:
         self._lengths = np.empty(room, np.int32)
         self._texts = np.empty(room * KEPT, np.uint8)
 
-    def feed(self, keys: pa.Array, sizes: Any) -> None:
+    def add(self, keys: pa.Array, sizes: Any) -> None:
         """Add records: keys without nulls, and bytes of each record, int64."""
         import pyarrow.compute as pc
 

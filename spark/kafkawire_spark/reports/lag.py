@@ -110,7 +110,7 @@ def run(spark: SparkSession, scope: ReportScope) -> Report:
     events = _events(spark, scope, tasks).persist()
     try:
         sums = spark.sql(_FOUND, events=events)
-        found = rows_of(scope.watch(spark, "commits read", tasks, sums.toArrow))
+        found = rows_of(scope.run_with_progress(spark, "commits read", tasks, sums.toArrow))
         _fill(spark, scope, events, found, report)
     finally:
         events.unpersist()
@@ -129,7 +129,7 @@ def _all_of(scope: ReportScope, topic: str) -> list[PartitionRange]:
 
 def _events(spark: SparkSession, scope: ReportScope, tasks: Sequence[Task]) -> DataFrame:
     """Return events from the records of `__consumer_offsets`, for the requested topics and time."""
-    events = scope.scan(spark, tasks, decode_events, EVENTS_DDL)
+    events = scope.run_tasks(spark, tasks, decode_events, EVENTS_DDL)
     if scope.request.until is not None:
         events = events.where(events["at"] < scope.request.until)
     if scope.request.topics:
@@ -231,11 +231,11 @@ def _ends(
         return []
     work = partition_ends.finder(first, scope.now_ms + SKEW_MS)
     whole = merge(
-        scope.scan(spark, tasks, work, partition_ends.DDL),
+        scope.run_tasks(spark, tasks, work, partition_ends.DDL),
         partition_ends.merge_ends,
         partition_ends.DDL,
     )
-    return rows_of(scope.watch(spark, "ranges read", tasks, whole.toArrow))
+    return rows_of(scope.run_with_progress(spark, "ranges read", tasks, whole.toArrow))
 
 
 def _history(

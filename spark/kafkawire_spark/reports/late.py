@@ -73,7 +73,7 @@ class Lateness:
         self._ends = np.array([end for end, _ in uploads], np.int64)
         self._times = np.array([at for _, at in uploads] + [NEVER], np.int64)
 
-    def feed(self, offsets: Any, stamps: Any, kinds: Any) -> None:
+    def add(self, offsets: Any, stamps: Any, kinds: Any) -> None:
         """Add records: offsets, timestamps (ms), timestamp types (1: the broker's)."""
         # Records of the future are counted separately: all following ones would be late by years.
         counted = (stamps > NEVER) & (stamps <= self.until)
@@ -118,15 +118,17 @@ def run(spark: SparkSession, scope: ReportScope) -> Report:
     until = scope.now_ms + SKEW_MS
     uploads = uploads_of(scope)
     tasks = scope.tasks(spark)
-    counted = scope.scan(spark, tasks, counter(until, uploads), DDL)
-    found = rows_of(scope.watch(spark, "ranges read", tasks, counted.toArrow))
+    counted = scope.run_tasks(spark, tasks, counter(until, uploads), DDL)
+    found = rows_of(scope.run_with_progress(spark, "ranges read", tasks, counted.toArrow))
     again = to_read_again(found)
     if again:
         parts = scope.catalog.parts(sorted(again))
         many = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
         tasks = [Task(tuple(parts[at::many])) for at in range(many)]
-        more = scope.scan(spark, tasks, corrector(again, until), MORE_DDL)
-        found += rows_of(scope.watch(spark, "beginnings read again", tasks, more.toArrow))
+        more = scope.run_tasks(spark, tasks, corrector(again, until), MORE_DDL)
+        found += rows_of(
+            scope.run_with_progress(spark, "beginnings read again", tasks, more.toArrow)
+        )
     rows = by_partition(found)
     fill(report, rows, known=bool(uploads))
     if any(row["records"] for row in rows):
@@ -157,7 +159,7 @@ def counter(until: int, uploads: Uploads) -> Work:
         ranges = spans_of(task)
         found = {place: Lateness(NEVER, until, uploads.get(place, ())) for place in ranges}
         for run in runs(source, places, task, _COLUMNS):
-            found[run.topic, run.partition].feed(*_numbers(run.columns))
+            found[run.topic, run.partition].add(*_numbers(run.columns))
         yield [found[place].row(range_) for place, range_ in ranges.items()]
 
     return count
@@ -206,8 +208,8 @@ def correction(
         alone, after = Lateness(NEVER, until), Lateness(before, until)
         for run in runs(source, places, Task((some,)), _COLUMNS):
             columns = _numbers(run.columns)
-            alone.feed(*columns)
-            after.feed(*columns)
+            alone.add(*columns)
+            after.add(*columns)
             if alone.newest == after.newest:
                 break
         if alone.newest == after.newest:

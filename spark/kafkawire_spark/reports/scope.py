@@ -1,7 +1,7 @@
 """Scope of a report: its topics, the offsets of each partition, and the tasks that read them.
 
-Tasks aggregate what they read (`scan`), so that few rows pass through Java; other tasks merge the
-results of a topic (`merge`).
+Tasks aggregate what they read (`run_tasks`), so that few rows pass through Java; other tasks merge
+the results of a topic (`merge`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class ReportScope:
             [(topic, index) for topic in self.topics for index in range(catalog.topics[topic])]
         )
 
-    def watch(self, spark: SparkSession, what: str, tasks: Sequence[Task], work: Make[T]) -> T:
+    def run_with_progress(
+        self, spark: SparkSession, what: str, tasks: Sequence[Task], work: Make[T]
+    ) -> T:
         """Return the result of `work`, which runs these tasks in Spark: reports their progress, and
         Ctrl-C cancels them."""
         context = spark.sparkContext
@@ -127,7 +129,9 @@ class ReportScope:
         parts = self.parts if ranges is None else self.catalog.parts(list(ranges))
         return plan_tasks(parts, min_tasks=spark.sparkContext.defaultParallelism)
 
-    def scan(self, spark: SparkSession, tasks: Sequence[Task], work: Work, ddl: str) -> DataFrame:
+    def run_tasks(
+        self, spark: SparkSession, tasks: Sequence[Task], work: Work, ddl: str
+    ) -> DataFrame:
         """Return a data frame with the results of `work`, which runs in each task and may be
         retried. `ddl`: the schema of its rows. Raises SourceError if there is nothing to read."""
         if not tasks:

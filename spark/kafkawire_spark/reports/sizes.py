@@ -37,9 +37,9 @@ Row = dict[str, Any]
 def run(spark: SparkSession, scope: ReportScope) -> Report:
     """Make the report; it never has problems of offsets."""
     tasks = scope.tasks(spark)
-    found = scope.scan(spark, tasks, tally.tally, tally.FOUND_DDL)
+    found = scope.run_tasks(spark, tasks, tally.tally, tally.FOUND_DDL)
     whole = merge(found, tally.merge_tallies, tally.TOPIC_DDL)
-    topics = rows_of(scope.watch(spark, "ranges read", tasks, whole.toArrow))
+    topics = rows_of(scope.run_with_progress(spark, "ranges read", tasks, whole.toArrow))
     return sizes_report(sorted(topics, key=lambda row: row["topic"]), scope)
 
 

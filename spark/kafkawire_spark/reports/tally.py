@@ -52,7 +52,7 @@ class Tally:
         self.keys = Keys()
         self.keyless = 0
 
-    def feed(self, run: RecordRun) -> None:
+    def add(self, run: RecordRun) -> None:
         """Add records: columns TIMESTAMP, KEY and VALUE_SIZE of one partition."""
         import pyarrow.compute as pc
 
@@ -65,15 +65,15 @@ class Tally:
                "timeless": 0, "first_ms": None, "last_ms": None}  # fmt: skip
         if keys.null_count:
             self.keyless += keys.null_count
-            self.keys.feed(keys.drop_null(), sizes[keys.is_valid().to_numpy(zero_copy_only=False)])
+            self.keys.add(keys.drop_null(), sizes[keys.is_valid().to_numpy(zero_copy_only=False)])
         else:
-            self.keys.feed(keys, sizes)
+            self.keys.add(keys, sizes)
         if not timed.all():
             row["timeless"] = int((~timed).sum())
             stamps, sizes = stamps[timed], sizes[timed]
         if len(stamps):
             row |= {"first_ms": int(stamps.min()), "last_ms": int(stamps.max())}
-            self.times.feed(stamps, sizes)
+            self.times.add(stamps, sizes)
         self._partition(row)
 
     def merge(self, row: Mapping[str, Any]) -> None:
@@ -127,7 +127,7 @@ def tally(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]
     for topic, own in groupby(every, key=lambda run: run.topic):
         found = Tally(topic)
         for run in own:
-            found.feed(run)
+            found.add(run)
         yield [found.make_partial_row()]
 
 

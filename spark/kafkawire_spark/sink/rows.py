@@ -67,7 +67,7 @@ class Partitioner:
         self._known: dict[str, int] = {}
         self._next = start
 
-    def partitions(self, topic: str, rows: pa.RecordBatch) -> Any:
+    def partition_rows(self, topic: str, rows: pa.RecordBatch) -> Any:
         """Return the partition of each row, an array of int64. Rows without a key or partition get
         the same one in this batch, as a producer's sticky partitioner does."""
         count = self._count(topic)
@@ -132,7 +132,7 @@ class RowEncoder:
         for topic, rows in self._by_topic(
             batch.select([n for n in batch.schema.names if n in USED])
         ):
-            targets = self._partitioner.partitions(topic, rows)
+            targets = self._partitioner.partition_rows(topic, rows)
             encoded = _with_time(_only(rows, ENCODED))
             for partition, some in _split(encoded, targets):
                 place = topic, partition

@@ -67,7 +67,7 @@ class SinkConnection:
         self._cluster = None
         self._leaders = {}
 
-    def request(self, work: Callable[[Cluster], T], within_s: float = WITHIN_S) -> T:
+    def run_with_retries(self, work: Callable[[Cluster], T], within_s: float = WITHIN_S) -> T:
         """Return the result of `work`, which is repeated after errors that may pass, as long as
         `within_s` seconds have not passed."""
         until = time.monotonic() + within_s
@@ -102,7 +102,7 @@ class SinkConnection:
             check(f"topic {topic}", row.error_code)
             return len(row.partitions)
 
-        return self.request(work)
+        return self.run_with_retries(work)
 
     def create(self, topic: str) -> None:
         """Create a topic of one partition, unless it exists, and wait until it has a leader."""
@@ -120,7 +120,7 @@ class SinkConnection:
                     raise
             raise BrokerError(f"topic {topic}", ErrorCode.LEADER_NOT_AVAILABLE)  # scan again
 
-        self.request(work)
+        self.run_with_retries(work)
 
 
 def _sentence(error: ClientError) -> str:
@@ -172,7 +172,7 @@ class SinkTransaction:
             self._connection.create(options.progress_topic)
         # The new epoch of the transactional id fences a driver that was presumed dead, and aborts
         # what it left open. So from here the recorded progress is final.
-        producer = self._connection.request(
+        producer = self._connection.run_with_retries(
             lambda cluster: init_producer(cluster, identity.transactional_id, options.timeout_ms)
         )
         if identity.number is not None and self._is_committed(identity.number):
@@ -183,7 +183,9 @@ class SinkTransaction:
                 self._write(producer, part)
             if identity.number is not None:
                 self._record(producer, identity.number)
-            self._connection.request(lambda cluster: end(cluster, producer, committed=True))
+            self._connection.run_with_retries(
+                lambda cluster: end(cluster, producer, committed=True)
+            )
         except BaseException:
             self._abort(producer)
             raise
@@ -193,7 +195,7 @@ class SinkTransaction:
         """Return True if the recorded progress includes a number. Raises SinkError if that cannot
         be known."""
         who, query = self._identity.transactional_id, self._identity.query
-        found = self._connection.request(
+        found = self._connection.run_with_retries(
             lambda cluster: fetch_committed_offsets(cluster, who, stable=True)
         )
         following, owner = found.get((self._options.progress_topic, 0), (None, None))
@@ -232,7 +234,9 @@ class SinkTransaction:
         """Add all partitions to the transaction."""
         places = sorted({(each.topic, each.partition) for part in parts for each in part.batches})
         if places:
-            self._connection.request(lambda cluster: add_partitions(cluster, producer, places))
+            self._connection.run_with_retries(
+                lambda cluster: add_partitions(cluster, producer, places)
+            )
             self._sequences.update(dict.fromkeys(places, 0))
 
     def _send(self, producer: TransactionalProducer, wave: Mapping[Partition, bytearray]) -> None:
@@ -257,20 +261,22 @@ class SinkTransaction:
             if left:
                 raise ClientError(f"the broker did not answer for {len(left)} partitions")
 
-        self._connection.request(work)
+        self._connection.run_with_retries(work)
 
     def _record(self, producer: TransactionalProducer, number: int) -> None:
         """Record the progress, as part of the transaction."""
         group = self._identity.transactional_id
         offsets = {(self._options.progress_topic, 0): (number + 1, self._identity.query)}
-        self._connection.request(lambda cluster: add_offsets(cluster, producer, group))
-        self._connection.request(lambda cluster: commit_offsets(cluster, producer, group, offsets))
+        self._connection.run_with_retries(lambda cluster: add_offsets(cluster, producer, group))
+        self._connection.run_with_retries(
+            lambda cluster: commit_offsets(cluster, producer, group, offsets)
+        )
 
     def _abort(self, producer: TransactionalProducer) -> None:
         """Try to abort at once, so that readers do not wait for the timeout. Without effect if the
         transaction was committed after all."""
         with contextlib.suppress(SinkError):
-            self._connection.request(
+            self._connection.run_with_retries(
                 lambda cluster: end(cluster, producer, committed=False), within_s=0
             )
 

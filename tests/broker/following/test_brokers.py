@@ -167,7 +167,7 @@ async def test_concurrent_changes_are_checked_against_each_other(pair: Pair) -> 
         return_exceptions=True,
     )
     for broker in pair:
-        await broker.topics.lock.follow()
+        await broker.topics.lock.apply_changes()
         assert broker.catalog.by_name.size_of("same") == 3
         assert len(broker.catalog.by_name) == 3
 
@@ -175,11 +175,11 @@ async def test_concurrent_changes_are_checked_against_each_other(pair: Pair) -> 
 async def test_many_changes_at_once_give_the_same_catalog_everywhere(pair: Pair) -> None:
     calls = [create(pair[n % 2], f"t{n}", 1, 2) for n in range(30)]
     assert await asyncio.gather(*calls) == [None] * 30
-    await pair[0].topics.lock.follow()
+    await pair[0].topics.lock.apply_changes()
     ids = [pair[0].catalog.by_name[f"t{n}"].id for n in range(0, 30, 3)]
     await asyncio.gather(*(pair[n % 2].topics.delete([each]) for n, each in enumerate(ids)))
     for broker in pair:
-        await broker.topics.lock.follow()
+        await broker.topics.lock.apply_changes()
     assert dict(pair[0].catalog.by_name) == dict(pair[1].catalog.by_name)
     assert len(pair[0].catalog.by_name) == 20
     numbers = [p.number for info in pair[0].catalog.by_id.values() for p in info.partitions]
@@ -281,7 +281,7 @@ async def test_older_copy_of_metadata_is_refused(pair: Pair) -> None:
     one, _ = pair
     one.catalog.note_version(10**6)
     with pytest.raises(MetadataError, match="replaced by an older copy"):
-        await one.topics.lock.follow()
+        await one.topics.lock.apply_changes()
     refused = await create(one, "t", 1)
     assert refused is not None
     assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR

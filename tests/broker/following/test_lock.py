@@ -126,7 +126,7 @@ class Node:
 
         await self.lock.change(change)
         if rng.random() < 0.3:
-            await self.lock.follow()
+            await self.lock.apply_changes()
 
 
 async def run(seed: int, steps: int = 40) -> None:
@@ -144,7 +144,7 @@ async def run(seed: int, steps: int = 40) -> None:
     stored = database.catalog
     assert stored is not None
     for node in nodes:
-        await node.lock.follow()
+        await node.lock.apply_changes()
         assert node.catalog.stored_version == database.version
         assert dict(node.catalog.by_id) == dict(stored.by_id), seed
         assert dict(node.catalog.by_name) == dict(stored.by_name)

@@ -65,7 +65,7 @@ class GuestLife(ObjectLife):
         return self.after
 
     async def registered(self) -> None:
-        await self.starting.begin(CLUSTER_NODE, self.catalog)
+        await self.starting.start(CLUSTER_NODE, self.catalog)
 
     def serve(self) -> None:
         super().serve()

@@ -69,7 +69,7 @@ def catalog(*nodes: int) -> Catalog:
 
 def test_they_are_stored_at_once_and_each_second_until_the_end() -> None:
     async def work(table: Table, starting: StartingHeartbeats) -> None:
-        await starting.begin(1, catalog(1, 2))
+        await starting.start(1, catalog(1, 2))
         assert table.numbers[0] == -1
         await asyncio.sleep(10.5)
         await starting.close()
@@ -84,7 +84,7 @@ def test_they_are_stored_at_once_and_each_second_until_the_end() -> None:
 
 def test_single_broker_stores_none() -> None:
     async def work(table: Table, starting: StartingHeartbeats) -> None:
-        await starting.begin(1, catalog(1))
+        await starting.start(1, catalog(1))
         await asyncio.sleep(10)
         await starting.close()
 
@@ -94,7 +94,7 @@ def test_single_broker_stores_none() -> None:
 def test_they_go_on_after_failures_of_sql() -> None:
     async def work(table: Table, starting: StartingHeartbeats) -> None:
         table.failure = MetadataError("gone")
-        await starting.begin(1, catalog(1, 2))
+        await starting.start(1, catalog(1, 2))
         await asyncio.sleep(5)
         table.failure = None
         await asyncio.sleep(5)
@@ -105,7 +105,7 @@ def test_they_go_on_after_failures_of_sql() -> None:
 
 def test_superseded_start_stores_no_more(caplog: pytest.LogCaptureFixture) -> None:
     async def work(table: Table, starting: StartingHeartbeats) -> None:
-        await starting.begin(1, catalog(1, 2))
+        await starting.start(1, catalog(1, 2))
         table.failure = BrokerSuperseded(1, 7)
         await asyncio.sleep(5)
         table.failure = None
@@ -123,7 +123,7 @@ def covered(*, guest: bool) -> tuple[Table, str]:
 
     async def work(table: Table, starting: StartingHeartbeats) -> None:
         async def start() -> str:
-            await starting.begin(1, catalog(1, 2))
+            await starting.start(1, catalog(1, 2))
             await asyncio.sleep(30)
             return "started"
 
@@ -156,7 +156,7 @@ def test_start_on_its_own_machine_is_not_asked_to_return() -> None:
 def test_start_that_is_cancelled_is_not_taken_for_a_return() -> None:
     async def work(table: Table, starting: StartingHeartbeats) -> None:
         async def start() -> None:
-            await starting.begin(1, catalog(1, 2))
+            await starting.start(1, catalog(1, 2))
             await asyncio.sleep(30)
 
         running = asyncio.create_task(starting.cover(start()))

@@ -137,5 +137,5 @@ async def test_commits_are_checked() -> None:
     request: OffsetCommitRequest = commit_of({("t", 0): 5}, generation=epoch, member="a")
     found = await bench.now(request, 9)
     assert found.topics[0].partitions[0].error_code == E.NONE
-    assert bench.coordinator.shard.offsets.of("g")["t"][0].offset == 5
+    assert bench.coordinator.shard.offsets.committed_offsets("g")["t"][0].offset == 5
     bench.coordinator.timers.clear()

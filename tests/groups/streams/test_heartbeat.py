@@ -757,7 +757,7 @@ def test_an_empty_classic_group_becomes_a_streams_group() -> None:
     assert desk.beat("a", 3).error_code == E.GROUP_ID_NOT_FOUND
     desk.beat("a")
     assert not desk.shard.groups
-    assert desk.shard.offsets.of("g")["t"][0].offset == 7  # KAFKA-20254
+    assert desk.shard.offsets.committed_offsets("g")["t"][0].offset == 7  # KAFKA-20254
     assert not any(isinstance(step, GroupRecord) for step in desk.decision.steps)
     desk.reload()
     assert desk.group.members.keys() == {"a"}

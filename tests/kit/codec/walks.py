@@ -51,5 +51,5 @@ def walked_one(data: bytes, base: int) -> int:
     """The newest timestamp of the one record of an unpacked batch, by the general path."""
     walked = Walked(61)
     walk_records(data, walked, 1, base)
-    walked.end(data, base)
+    walked.end_walk(data, base)
     return walked.newest

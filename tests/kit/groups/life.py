@@ -209,7 +209,7 @@ class Life:
                 member_id=consumer.member_id, group_instance_id=consumer.instance
             )
             leave = LeaveGroupRequest(group_id=consumer.group, members=[identity])
-            await self.ask(self.groups.submit(LEAVE, CLIENT, 5, leave))
+            await self.ask(self.groups.handle_request(LEAVE, CLIENT, 5, leave))
             consumer.member_id = ""
         elif self.rng.random() < 0.5:
             consumer.member_id = ""  # killed and restarted
@@ -225,7 +225,7 @@ class Life:
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0")],
         )
-        joined = await self.ask(self.groups.submit(JOIN, CLIENT, consumer.version, request))
+        joined = await self.ask(self.groups.handle_request(JOIN, CLIENT, consumer.version, request))
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             consumer.member_id = joined.member_id
             return False
@@ -253,7 +253,7 @@ class Life:
                 for n, member in enumerate(members)
             ]
             await self.env.sleep(self.rng.random() * 0.3)
-        synced = await self.ask(self.groups.submit(SYNC, CLIENT, 5, request))
+        synced = await self.ask(self.groups.handle_request(SYNC, CLIENT, 5, request))
         if synced.error_code in FORGET:
             consumer.member_id = ""
         if synced.error_code:
@@ -273,7 +273,7 @@ class Life:
         topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)]
         floors = {index: self.model.floor((group, topic, index)) for index in indexes}
         request = OffsetFetchRequestGroup(group_id=group, topics=topics)
-        answer = await self.ask(self.groups.submit(OFFSET_FETCH, CLIENT, 9, request))
+        answer = await self.ask(self.groups.handle_request(OFFSET_FETCH, CLIENT, 9, request))
         if answer.error_code:
             return None
         found = {p.partition_index: p.committed_offset for p in answer.topics[0].partitions}
@@ -295,7 +295,9 @@ class Life:
             )
             code: int | None = self.groups.heartbeat_now(beat)
             if code is None:
-                code = (await self.ask(self.groups.submit(HEARTBEAT, CLIENT, 4, beat))).error_code
+                code = (
+                    await self.ask(self.groups.handle_request(HEARTBEAT, CLIENT, 4, beat))
+                ).error_code
             if code in FORGET:
                 consumer.member_id = ""
             if code == ErrorCode.REBALANCE_IN_PROGRESS and self.rng.random() < 0.5:
@@ -322,7 +324,7 @@ class Life:
             request.generation_id_or_member_epoch = consumer.generation
             request.member_id = consumer.member_id
             request.group_instance_id = consumer.instance
-        answer = await self.ask(self.groups.submit(OFFSET_COMMIT, CLIENT, 8, request))
+        answer = await self.ask(self.groups.handle_request(OFFSET_COMMIT, CLIENT, 8, request))
         codes = {p.error_code for topic in answer.topics for p in topic.partitions}
         if codes <= {0}:
             for index, offset in offsets.items():

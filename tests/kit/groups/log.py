@@ -325,7 +325,7 @@ class Bench:
         return self
 
     def ask(self, request: Any, version: int = 9, fresh_id: str = "id") -> asyncio.Future[Any]:
-        return self.coordinator.submit(
+        return self.coordinator.handle_request(
             KIND_OF[type(request)], request, version, Client("c", "/h"), fresh_id
         )
 

@@ -163,7 +163,7 @@ class Moving:
         epoch = self.epochs[group_partition_of(group, PARTITIONS)]
         self.sent[group] = offset = self.sent.get(group, 0) + 1
         request: Any = commit_of({("t", 0): offset}, group=group, **member)
-        stored = await node.groups.submit(OFFSET_COMMIT, ME, 7, request)
+        stored = await node.groups.handle_request(OFFSET_COMMIT, ME, 7, request)
         code = stored.topics[0].partitions[0].error_code
         if not code:
             self.acked[group] = offset
@@ -187,7 +187,7 @@ class Moving:
                 rebalance_timeout_ms=20, protocol_type="consumer",
                 protocols=[JoinGroupRequestProtocol(name="range")],
             )  # fmt: skip
-            joined = await node.groups.submit(JOIN, ME, 3, joining)
+            joined = await node.groups.handle_request(JOIN, ME, 3, joining)
             if joined.error_code:
                 member = "" if joined.error_code == ErrorCode.UNKNOWN_MEMBER_ID else member
                 continue
@@ -195,7 +195,7 @@ class Moving:
             sync = SyncGroupRequest(group_id=group, member_id=member, generation_id=generation)
             if joined.leader == member:
                 sync.assignments = [SyncGroupRequestAssignment(member, b"all")]
-            synced = await node.groups.submit(SYNC, ME, 3, sync)
+            synced = await node.groups.handle_request(SYNC, ME, 3, sync)
             if not synced.error_code and synced.assignment:
                 before = self.generations.get(group, 0)
                 assert generation > before, "a generation came twice"
@@ -262,7 +262,7 @@ class Moving:
             stored = [
                 part.offset
                 for coordinator in node.groups.list_led()
-                for part in [coordinator.shard.offsets.of(group).get("t", {}).get(0)]
+                for part in [coordinator.shard.offsets.committed_offsets(group).get("t", {}).get(0)]
                 if part is not None
             ]
             assert len(stored) == 1, f"offsets of {group} are lost"

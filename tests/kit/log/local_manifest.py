@@ -52,7 +52,7 @@ def writer_of(manifest: LocalManifest) -> MaintainedManifest | None:
 
 def offsets_of(manifest: Manifest, number: int) -> tuple[int, int]:
     """(log start, end) of a partition; every offset between them must be covered exactly once."""
-    row = manifest.partition(number)
+    row = manifest.get_partition(number)
     if row is None:
         return 0, 0
     at = row.log_start

@@ -74,11 +74,11 @@ def segment(
     for part in parts:
         name = f"t{part.number}"
         state = part.state or PartitionState()
-        builder.begin(part.number, topic_id(part.number), name, 2, part.base, state)
+        builder.start_partition(part.number, topic_id(part.number), name, 2, part.base, state)
         for one in part.batches:
             builder.add(one)
             data += one
-        builder.end(builder.next_offset if part.end is None else part.end)
+        builder.end_partition(builder.next_offset if part.end is None else part.end)
     data += builder.finish(origin)
     assert builder.position == len(data)
     return bytes(data)

@@ -85,7 +85,7 @@ class SlowLetters:
             self.written += range(run.first, run.last + 1)
         return [(run.first, run.last) for run in waiting]
 
-    def forget(self, key: SharePartitionKey) -> None:
+    def remove_partition(self, key: SharePartitionKey) -> None:
         pass
 
 
@@ -138,7 +138,7 @@ class ShareLife:
     def begin_leader(self) -> None:
         """Replace the leader."""
         if self.leader is not None:
-            self.leader.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            self.leader.stop_serving(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self.epoch += 1
         letters: Any = self.letters
         parts = ShareParts(
@@ -167,7 +167,7 @@ class ShareLife:
         for member in members:
             member.cancel()
         if self.leader is not None:
-            self.leader.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            self.leader.stop_serving(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def is_complete(self) -> bool:
         machine = None if self.leader is None else self.leader.machine

@@ -407,7 +407,7 @@ class ServedConnection:
             for message in self._decoder:
                 if isinstance(message, BeginMessage):
                     await self._replace_former(epoch)
-                    end = copies.begin(epoch, message.continues, message.at, message.first)
+                    end = copies.start_epoch(epoch, message.continues, message.at, message.first)
                     self._send(HaveMessage(end))
                 elif isinstance(message, BytesMessage):
                     copies.write(epoch, message.position, message.data)
@@ -416,7 +416,7 @@ class ServedConnection:
                     copies.mark(epoch, message.committed, message.first)
                     is_due = True
                 elif isinstance(message, ForgetMessage):
-                    copies.forget(epoch)
+                    copies.delete_earlier_copies(epoch)
             if is_due:
                 await self._follower.work()
                 self._send(AckMessage(copies.sync(epoch)))
@@ -445,7 +445,7 @@ class ServedConnection:
                     data = copies.read(listed, message.position, message.length)
                     self._connection.send(b"".join(encode_bytes(message.position, data)))
                 elif isinstance(message, ForgetMessage):
-                    copies.forget(epoch)
+                    copies.delete_earlier_copies(epoch)
             has_more = await self._more()
 
     def _fence(self, epoch: int) -> int:

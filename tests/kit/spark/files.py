@@ -98,11 +98,11 @@ class Files:
                 aborted=[*map(Aborted._make, share.aborted)], lost=list(share.lost)
             )
             index = facts.partitions.index(share.number)
-            made.begin(share.number, facts.id, facts.name, index, base, state)
+            made.start_partition(share.number, facts.id, facts.name, index, base, state)
             for each in share.batches:
                 made.add(each)
                 data += each
-            made.end(made.next_offset if share.end is None else share.end)
+            made.end_partition(made.next_offset if share.end is None else share.end)
         data += made.finish(keys=keys)
         entries = [
             Entry(

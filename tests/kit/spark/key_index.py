@@ -24,9 +24,9 @@ def indexed(*shares: Share) -> bytes:
     collector = key_collector(decompress=True)
     assert collector is not None, "numba is not installed"
     for share in shares:
-        collector.begin(share.number)
+        collector.start_partition(share.number)
         collector.add(share.batches)
-        collector.end()
+        collector.end_partition()
     body = collector.section()
     collector.close()
     assert body is not None

@@ -74,7 +74,7 @@ class MadeTable:
     def describe(self, columns: dict[str, str]) -> None:
         """Write its table.json, with these columns and their types."""
         plain = {"version": 1, "job": "job", "format": "parquet", "partition_by": []}
-        self.state.describe(
+        self.state.write_description(
             plain | {"catalog": {}, "dead_letters": "", "columns": columns}, new=False
         )
 
@@ -122,7 +122,7 @@ class MadeTable:
                 account.add_gap(offset, offset + 1, fate)
             if fate == ROW:
                 offsets.append(offset)
-        return Share.of(account, sum(fate == DEAD for fate in fates)), offsets
+        return Share.from_account(account, sum(fate == DEAD for fate in fates)), offsets
 
     def _letters(self, folder: Path, where: PartitionRange, fates: Sequence[str]) -> FileFacts:
         """A letter for each DEAD offset, and one for the first of neighbouring DAMAGED ones."""
@@ -192,7 +192,7 @@ def _forged_share(share: Share, offset: int, reason: str | None) -> Share:
     for at in sorted(lost):
         reported.add_gap(at, at + 1, lost[at])
     reported.rows = share.range.end - share.range.base - len(lost)
-    return Share.of(reported, share.dead)
+    return Share.from_account(reported, share.dead)
 
 
 def _forged_file(folder: Path, file: FileFacts, offset: int, reason: str | None) -> FileFacts:

@@ -285,7 +285,7 @@ class Bench:
         assert sorted(self.rows()) == expected
         assert sorted(self.listed_rows()) == expected
         state = TableState(self.place)
-        records = list(state.records())
+        records = list(state.read_records())
         covered: dict[tuple[str, int], int] = {}
         for one in records:
             for share in one.shares:

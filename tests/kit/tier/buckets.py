@@ -84,12 +84,12 @@ class Bucket(FakeBucket):
             state = PartitionState(
                 share.log_start, pack_epochs(share.epochs), pack_producers(share.producers)
             )
-            made.begin(share.number, topic.id, topic.name, index, share.base, state)
+            made.start_partition(share.number, topic.id, topic.name, index, share.base, state)
             for offset in range(share.base, share.end):
                 if offset not in share.without:
                     made.add(batch(offset))
                     data += batch(offset)
-            made.end(share.end)
+            made.end_partition(share.end)
         known = {topic.id: topic for topic in self.topics.values()}
         ids = dict.fromkeys(entry.topic_id for entry in made.entries)
         origin = Origin(

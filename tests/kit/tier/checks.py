@@ -75,7 +75,7 @@ def check_moment(world: TierWorld) -> None:
         assert not objects_in(world, COPY_FINISHED), "an object is finished, without a manifest"
         return
     for number in manifest.numbers:
-        expected, there = world.expected(number), manifest.partition(number)
+        expected, there = world.expected(number), manifest.get_partition(number)
         assert there is not None
         # Reads do not wait for the bucket where it has nothing; at and after its end it shows
         # nothing.
@@ -88,7 +88,7 @@ def check_moment(world: TierWorld) -> None:
     for row in partitions_in(world):
         log_start = row.checkpoint.log_start if row.checkpoint is not None else 0
         if row.commit_offset > log_start and not world.expected(row.number).switched:
-            there = manifest.partition(row.number)
+            there = manifest.get_partition(row.number)
             assert there is not None, f"the manifest does not know partition {row.number}"
             assert there.end >= row.commit_offset, (
                 f"partition {row.number} is committed up to {row.commit_offset}, the manifest "
@@ -97,7 +97,7 @@ def check_moment(world: TierWorld) -> None:
 
 
 def _check_covered(world: TierWorld, manifest: Manifest, number: int) -> None:
-    there = manifest.partition(number)
+    there = manifest.get_partition(number)
     assert there is not None
     spans = manifest.spans(number)
     where = f"{world.expected(number)} [{there.log_start}, {there.end})"
@@ -148,7 +148,7 @@ def check_bucket(world: TierWorld) -> int:
     count = 0
     for number in manifest.numbers if manifest is not None else ():
         assert manifest is not None
-        row = manifest.partition(number)
+        row = manifest.get_partition(number)
         assert row is not None
         if world.expected(number).switched or row.log_start >= row.end:
             continue

@@ -127,7 +127,7 @@ class TransactionBench:
         return self
 
     def ask(self, request: Request) -> asyncio.Future[Answer]:
-        return self.coordinator.execute(request)
+        return self.coordinator.answer_request(request)
 
     async def now(self, request: Request) -> Answer:
         """Ask, and commit until there is an answer."""

@@ -258,7 +258,7 @@ class Life:
                 producer.step()
 
     def ask(self, request: Request, reply: Reply) -> None:
-        self.service.execute(request).add_done_callback(
+        self.service.answer_request(request).add_done_callback(
             lambda future: None if future.cancelled() else self.answer(reply, future.result())
         )
 

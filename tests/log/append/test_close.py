@@ -100,7 +100,7 @@ async def test_end_waits_for_what_is_in_flight(pool: str) -> None:
     log.commit_log.want_commit()
     await ticks()
     assert len(offload(world).held) == 1
-    ending = world.env.spawn(log.commit_log.end(), "end")
+    ending = world.env.spawn(log.commit_log.drain(), "end")
     await ticks()
     assert not ending.done()
     offload(world).release(pool)

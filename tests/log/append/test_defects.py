@@ -76,7 +76,7 @@ async def test_exception_while_applying_written_batch_stops_writing(
         raise RuntimeError("a defect")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Journals, "take", broken)
+        patched.setattr(Journals, "note_written", broken)
         answers = appended(log, partition, b"unknown")
         await ticks()
     assert codes(answers) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2

@@ -38,7 +38,7 @@ async def test_checkpoint_waits_until_followers_have_the_whole_log() -> None:
     await saving
     assert world.log.checkpoints.log_position == log.written
     await world.log.checkpoint()  # nothing was written since
-    log.follower_sink.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    log.follower_sink.fail_waiting(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
 
 async def test_log_without_replicated_topics_waits_for_no_follower() -> None:

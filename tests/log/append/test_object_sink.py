@@ -103,7 +103,7 @@ async def test_caller_waits_for_several_sinks(fixture: Fixture) -> None:
     answered: list[BaseException | None] = []
     local = fixture.append(fixture.local)
     fixture.remote.append(batch(b"v"), EPOCH_MS)
-    fixture.log.after((fixture.local.sink, fixture.remote.sink), answered.append)
+    fixture.log.call_when_durable((fixture.local.sink, fixture.remote.sink), answered.append)
     await fixture.until(lambda: local and fixture.writer.begun)
     assert (fixture.local.high_watermark, answered) == (1, [])
     fixture.writer.answer(0)
@@ -188,7 +188,7 @@ async def test_produces_are_refused_while_too_much_is_unreleased(fixture: Fixtur
 
 
 async def test_batches_are_refused_until_the_storage_is_usable(fixture: Fixture) -> None:
-    fixture.log.object_sink.refuse("the storage ignores conditions")
+    fixture.log.object_sink.refuse_batches("the storage ignores conditions")
     with pytest.raises(KafkaError, match="ignores") as refused:
         fixture.remote.append(batch(b"no"), EPOCH_MS)
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS

@@ -84,7 +84,7 @@ def watermark_at_write(patch: pytest.MonkeyPatch) -> None:
 
     def add(self: ObjectSink, partition: Partition, frame: Any) -> None:
         real(self, partition, frame)
-        partition.advance(frame.end)
+        partition.raise_high_watermark(frame.end)
 
     patch.setattr(ObjectSink, "add", add)
 
@@ -97,7 +97,7 @@ def completed_out_of_order(patch: pytest.MonkeyPatch) -> None:
         for gathered in self.queue.sealed:
             if gathered.stored:
                 for partition, end in gathered.ends.items():
-                    partition.advance(max(end, partition.high_watermark))
+                    partition.raise_high_watermark(max(end, partition.high_watermark))
                 callbacks, gathered.callbacks = gathered.callbacks, []
                 for fn in callbacks:
                     fn(None)
@@ -129,13 +129,13 @@ def released_before_checkpoint(patch: pytest.MonkeyPatch) -> None:
 
 def last_object_skipped(patch: pytest.MonkeyPatch) -> None:
     """A start leaves out the last object of a log."""
-    real = EarlierLogs.end
+    real = EarlierLogs.fence_log
 
     async def end(self: EarlierLogs, log: Any) -> Any:
         ended, found = await real(self, log)
         return ended, found[:-1]
 
-    patch.setattr(EarlierLogs, "end", end)
+    patch.setattr(EarlierLogs, "fence_log", end)
 
 
 def refused_put_counts(patch: pytest.MonkeyPatch) -> None:

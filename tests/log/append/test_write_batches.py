@@ -96,7 +96,7 @@ async def test_stored_header_has_offset_and_leader_epoch() -> None:
     log = await world.start()
     (partition,) = await world.topic("t")
     partition.append(batch(b"a"), EPOCH_MS)
-    partition.lead(7)
+    partition.start_epoch(7)
     view = batch(b"b")
     partition.append(view, EPOCH_MS)
     assert int.from_bytes(view[:8], "big") == 1

@@ -28,7 +28,7 @@ def established(limits: Limits = LIMITS, followers: str = "ab") -> InSyncSet:
     found = begun(limits)
     for each in followers:
         found.note_connected(each, START, 0.0)
-    found.begin(frozenset(followers))
+    found.start_update(frozenset(followers))
     found.note_stored()
     return found
 
@@ -40,7 +40,7 @@ def test_nothing_is_committed_before_the_first_set_is_stored() -> None:
     assert found.committed_position(START) == -1
     due = found.due(START, 0.0)
     assert due == frozenset("ab")
-    found.begin(due)
+    found.start_update(due)
     assert found.committed_position(START) == -1
     assert found.due(START, 0.0) is None
     found.note_stored()
@@ -70,7 +70,7 @@ def test_the_first_set_does_not_wait_for_more_than_those_of_the_process_before()
     found = begun(members="a", version=7)
     found.note_connected("a", START, 0.0)
     assert found.due(START, 0.0) == frozenset("a")
-    found.begin({"a"})
+    found.start_update({"a"})
     found.note_stored()
     assert found.version == 8
 
@@ -92,7 +92,7 @@ def test_an_entering_follower_counts_before_its_set_is_stored() -> None:
     acknowledge(found, "b", 200, 200, 1.0)
     due = found.due(200, 1.0)
     assert due == frozenset("ab")
-    found.begin(due)
+    found.start_update(due)
     acknowledge(found, "a", 300, 300, 1.0)
     assert found.committed_position(300) == 200
     found.note_stored()
@@ -107,7 +107,7 @@ def test_a_leaving_follower_counts_until_its_set_is_stored() -> None:
     assert found.due(200, 4.0) is None
     due = found.due(200, 4.1)
     assert due == frozenset("a")
-    found.begin(due)
+    found.start_update(due)
     assert found.committed_position(200) == START
     found.note_stored()
     assert found.committed_position(200) == 200
@@ -207,7 +207,7 @@ def walk(seed: int, kind: type[InSyncSet] = InSyncSet, changes: bool = False) ->
         elif step == 4:
             found.note_disconnected(each, now_s)
         elif step == 5 and (due := found.due(own, now_s)) is not None:
-            found.begin(due)
+            found.start_update(due)
         elif step == 6 and found.changing is not None:
             stored = found.changing  # SQL has it, and the answer may be on its way
         elif step == 7 and stored is not None and stored == found.changing:

@@ -31,7 +31,7 @@ def test_full_set_without_a_follower_to_spare_takes_another_one_first() -> None:
     """If all followers of a group are needed, none can leave before another one has entered."""
     found = InSyncSet(Limits(wanted=1, needed=1, lag_s=1.0), 100, 0.0, 0)
     found.note_connected("a", 100, 0.0)
-    found.begin(found.due(100, 0.0) or ())
+    found.start_update(found.due(100, 0.0) or ())
     found.note_stored()
     found.note_write(200, 1.0)
     found.note_disconnected("a", 1.0)
@@ -39,11 +39,11 @@ def test_full_set_without_a_follower_to_spare_takes_another_one_first() -> None:
     assert found.due(200, 3.0) is None  # it lacks what was acknowledged
     found.note_acknowledged("b", 200, 3.0)
     assert found.due(200, 3.0) == frozenset("ab")
-    found.begin({"a", "b"})
+    found.start_update({"a", "b"})
     assert found.committed_position(200) == 100
     found.note_stored()
     assert found.due(200, 3.0) == frozenset("b")
-    found.begin({"b"})
+    found.start_update({"b"})
     assert found.committed_position(200) == 100
     found.note_stored()
     assert found.committed_position(200) == 200

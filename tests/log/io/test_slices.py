@@ -127,17 +127,17 @@ def test_watchdog_reports_cpu_time_and_cause(
 ) -> None:
     wall, cpu = Hand(), Hand()
     watchdog = Watchdog(wall, cpu)
-    begun = watchdog.begin()
+    begun = watchdog.start_call()
     wall.now += 1.0  # the processor was used by another process
     cpu.now += MAX_STRETCH_S / 2
-    watchdog.end(begun, lambda: "waiting")
+    watchdog.end_call(begun, lambda: "waiting")
     assert watchdog.count == 0
     for _ in range(2):
-        begun = watchdog.begin()
+        begun = watchdog.start_call()
         wall.now += 0.02
         cpu.now += 0.02
         with caplog.at_level(logging.WARNING):
-            watchdog.end(begun, lambda: "Metadata v9 of client c at 10.0.0.1")
+            watchdog.end_call(begun, lambda: "Metadata v9 of client c at 10.0.0.1")
     assert watchdog.count == 2
     assert watchdog.seconds.total == pytest.approx(0.04)
     (line,) = [record.getMessage() for record in caplog.records]  # the second within a second

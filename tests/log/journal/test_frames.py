@@ -161,7 +161,7 @@ async def test_scan_collects_replay_data_of_valid_frames_only() -> None:
         (3, {}), (3, {}), (4, {}), (4, {}),
         (4, {**producer, "base_sequence": 0}), (4, {**producer, "base_sequence": 1}),
     ):  # fmt: skip
-        one.lead(epoch)
+        one.start_epoch(epoch)
         one.append(batch(b"x", **more), EPOCH_MS)
         await log.commit_log.wait_until_committed()
     active = log.journals.active

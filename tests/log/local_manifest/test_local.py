@@ -40,7 +40,7 @@ async def test_manifest_has_cut_offsets_only() -> None:
         manifest = await world.complete_manifest()
         assert manifest.topics["t"].partitions == (partition.number,)
         assert manifest.state.cluster_id == world.catalog.cluster_id
-        row = manifest.partition(partition.number)
+        row = manifest.get_partition(partition.number)
         assert row is not None
         assert (row.log_start, row.end) == (0, partition.cut_offset)
         assert 0 < row.end < partition.next_offset
@@ -85,7 +85,7 @@ async def test_topics_are_created_altered_and_deleted() -> None:
         await world.delete_topic("t")
         manifest = await world.complete_manifest()
         assert list(manifest.topics) == ["more"]
-        assert manifest.partition(number) is None
+        assert manifest.get_partition(number) is None
         await world.log.segments.tend()
         assert len((await world.complete_manifest()).objects) == 0
 
@@ -94,11 +94,11 @@ async def test_moved_log_start_is_in_manifest() -> None:
     async with begun(2) as world:
         partition = world.find("t")
         await partition.delete_records(45)
-        row = (await world.complete_manifest()).partition(partition.number)
+        row = (await world.complete_manifest()).get_partition(partition.number)
         assert row is not None
         assert row.log_start == 45
         await partition.delete_records(partition.next_offset)
-        row = (await world.complete_manifest()).partition(partition.number)
+        row = (await world.complete_manifest()).get_partition(partition.number)
         assert row is not None
         assert row.log_start == row.end == partition.next_offset
 
@@ -141,7 +141,7 @@ async def test_segments_only_in_remote_tier_are_not_listed() -> None:
     assert len(manifest.objects) == 0
     (until,) = manifest.deleted.values()
     assert until == world.env.clock.now_ms() + GRACE_MS
-    row = manifest.partition(partition.number)
+    row = manifest.get_partition(partition.number)
     assert row is not None
     assert row.end == partition.cut_offset
     (segment,) = await world.rows()

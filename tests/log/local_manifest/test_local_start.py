@@ -118,7 +118,7 @@ async def test_restored_older_metadata_do_not_match_mark() -> None:
         await world.end()
         world.database = before
         await world.start()
-        row = (await world.complete_manifest()).partition(world.find("t").number)
+        row = (await world.complete_manifest()).get_partition(world.find("t").number)
         assert row is not None
         assert row.log_start == world.find("t").log_start == 0
 

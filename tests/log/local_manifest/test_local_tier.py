@@ -67,7 +67,7 @@ class ManifestLife(Life):
             ]
             found = [(span.base, span.end) for span in manifest.spans(partition.number)]
             assert _joined(found) == _joined(wanted)
-            row = manifest.partition(partition.number)
+            row = manifest.get_partition(partition.number)
             if row is not None:
                 assert row.log_start == partition.log_start
                 assert row.end == max(partition.log_start, partition.cut_offset)

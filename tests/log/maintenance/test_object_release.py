@@ -87,13 +87,13 @@ async def test_rows_decide_for_partitions_that_are_not_in_memory(
     await world.log.checkpoint()
     partition.commit_offset = other.commit_offset = 3
     for each in (partition, other):
-        world.log.loader.forget(each)
+        world.log.loader.unload(each)
     made = release(world)
     assert await made.run_once() == 0
     await world.log.loader.load([partition.number, other.number])
     partition = world.find("t")
     await partition.delete_records(3)
-    world.log.loader.forget(partition)
+    world.log.loader.unload(partition)
     assert await made.run_once() == 3
 
 

@@ -63,7 +63,7 @@ async def test_partition_that_is_not_in_memory_is_checked_in_sql(loaded: bool) -
     number, end = partition.number, partition.next_offset
     if not loaded:
         await world.log.checkpoint()
-        world.log.loader.forget(partition)
+        world.log.loader.unload(partition)
     for wanted in (end, ALL):
         assert not await check.is_uploaded([(number, wanted)])
     assert await check.is_uploaded([(number, 0)])

@@ -25,16 +25,16 @@ def test_lookups_find_what_overlaps(seed: int) -> None:
     offset = 0
     long_open = seed % 2  # one transaction is open from the start to the end
     if long_open:
-        transactions.begin(0, 0)
+        transactions.open_transaction(0, 0)
     while len(entries) < 3 * BLOCK:
         offset += rng.randrange(1, 4)
         if len(transactions.open) - long_open < rng.choice((1, 5, 300)):
-            transactions.begin(offset, offset)
+            transactions.open_transaction(offset, offset)
             continue
         chosen = [id_ for id_ in transactions.open if id_]
         producer_id = rng.choice(chosen)
         entries.append(Aborted(producer_id, transactions.open[producer_id], offset))
-        transactions.end(producer_id, offset, aborted=True)
+        transactions.end_transaction(producer_id, offset, aborted=True)
         if rng.random() < 0.01:
             least = entries[rng.randrange(min(len(entries), BLOCK))][2]
             transactions.aborted.drop_below(least)
@@ -46,7 +46,7 @@ def test_lookups_find_what_overlaps(seed: int) -> None:
                 assert transactions.aborted.overlapping(start, end) == overlapping(
                     entries, start, end
                 )
-    again = AbortedIndex.of(rng.sample(entries, len(entries)), transactions.open.values())
+    again = AbortedIndex.from_entries(rng.sample(entries, len(entries)), transactions.open.values())
     for index in (transactions.aborted, again):
         for start in range(0, offset, 199):
             end = start + rng.choice((1, 50, offset))

@@ -21,7 +21,7 @@ def stored(producers: Producers, *firsts: int, epoch: int = 0) -> None:
         assert producers.check(PRODUCER, epoch, first, last) is None
         producers.queue(PRODUCER, epoch, first, last, first * 10, EPOCH_MS + first)
         producers.depart()
-        producers.apply()
+        producers.apply_in_flight()
 
 
 def head(first: int, count: int, base_offset: int) -> tuple[int, ...]:
@@ -96,10 +96,10 @@ def test_written_batch_keeps_state_of_later_queued_one() -> None:
     producers.queue(PRODUCER, 0, 0, 0, 0, EPOCH_MS)
     producers.depart()
     producers.queue(PRODUCER, 0, 1, 1, 1, EPOCH_MS)
-    producers.apply()
+    producers.apply_in_flight()
     assert producers.check(PRODUCER, 0, 1, 1) == (1, EPOCH_MS)
     producers.depart()
-    producers.apply()
+    producers.apply_in_flight()
     assert producers.check(PRODUCER, 0, 2, 2) is None
 
 

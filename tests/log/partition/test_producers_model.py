@@ -171,7 +171,7 @@ class Pair:
 
     def write(self) -> None:
         self.producers.depart()
-        self.producers.apply()
+        self.producers.apply_in_flight()
         self.written = copy.deepcopy(self.model)
         assert seen(self.producers) == expected(self.model)
 

@@ -45,7 +45,7 @@ class Bench:
 
     def written(self) -> int:
         self.producers.depart()
-        self.producers.apply()
+        self.producers.apply_in_flight()
         self.end += 1
         return self.end - 1
 
@@ -252,9 +252,9 @@ def test_an_old_epoch_is_refused_before_the_coordinator_is_asked(bench: Bench) -
 
 def test_guards_are_bounded_and_expire() -> None:
     guards = Guards()
-    first = guards.begin(0, 0, 0, NOW_MS, adds=False)
+    first = guards.get_or_create(0, 0, 0, NOW_MS, adds=False)
     for producer_id in range(1, MAX_GUARDS + 1):
-        guards.begin(producer_id, 0, 0, NOW_MS + producer_id, adds=False)
+        guards.get_or_create(producer_id, 0, 0, NOW_MS + producer_id, adds=False)
     assert len(guards) == MAX_GUARDS
     assert first is not guards.find(0)
     guards.expire(NOW_MS + MAX_GUARDS)
@@ -353,7 +353,7 @@ def test_a_queued_transaction_counts_and_fails_with_its_write_batch(bench: Bench
     producers.queue_marker(marker, 1, NOW_MS)
     producers.rollback()
     producers.depart()
-    producers.apply()
+    producers.apply_in_flight()
     assert (producers.states, bench.opened) == ({}, {})
     with refused(STATE):
         producers.check_transactional(P, 0, 0, 0, None)
@@ -439,7 +439,7 @@ def test_the_last_stable_offset(bench: Bench) -> None:
 def test_the_search_ends_where_nothing_later_can_overlap() -> None:
     rows = [(1, 0, 10), (2, 20, 21), (3, 5, 30), (4, 40, 41)]
     entries = [Aborted(*row) for row in rows]
-    index = AbortedIndex.of(entries, ())
+    index = AbortedIndex.from_entries(entries, ())
     for start in range(45):
         for end in range(45):
             expected = [each for each in entries if each[2] >= start and each[1] < end]

@@ -24,7 +24,7 @@ class Row:
         self.watchers = True
         self.seen: list[int] = []
 
-    def advance(self, end: int) -> None:
+    def raise_high_watermark(self, end: int) -> None:
         self.high_watermark = end
 
     def notify_watchers(self) -> None:
@@ -73,7 +73,7 @@ def test_room_shrinks_with_what_is_not_durable() -> None:
     fixture = Fixture()
     fixture.queue.add(fixture.row, 1, 60)
     fixture.queue.seal(1000, 0.0)
-    fixture.queue.count(50)  # such as a frame of the catalog
+    fixture.queue.add_bytes(50)  # such as a frame of the catalog
     assert fixture.queue.room_bytes() == -10
     fixture.queue.complete()
     assert fixture.queue.room_bytes() == 50

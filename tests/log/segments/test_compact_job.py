@@ -48,9 +48,9 @@ class Shelf:
         out = output(self.count)
         writer = SegmentWriter(self.fs, out, 1, NOW_MS)
         for number, batches in sorted(parts.items()):
-            writer.begin(number, TOPIC, read_head(batches[0]).base_offset, state())
+            writer.start_partition(number, TOPIC, read_head(batches[0]).base_offset, state())
             writer.write([memoryview(batch) for batch in batches])
-            writer.end(read_head(batches[-1]).last_offset + 1)
+            writer.end_partition(read_head(batches[-1]).last_offset + 1)
         return {e.number: source(self.fs, out, e.number) for e in entries_of(writer.finish())}
 
     def clean(self, *shares: PartitionToClean, outputs: int = 1, **more: int) -> CompactResult:

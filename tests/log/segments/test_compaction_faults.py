@@ -82,7 +82,7 @@ async def test_damaged_batch_is_reported_and_blocks_only_its_partition(
     assert [r.levelname for r in caplog.records].count("CRITICAL") == 1
     assert len(await read(two)) == 5
     assert (one.segments.base[0], one.segments.end[0]) == (0, 40)
-    world.log.segments.cleaner.note([one.number])
+    world.log.segments.cleaner.note_partitions([one.number])
     await clean(world)
     assert [r.levelname for r in caplog.records].count("CRITICAL") == 1, "left alone"
 

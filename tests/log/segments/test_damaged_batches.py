@@ -159,7 +159,7 @@ def test_sound_copy_is_read_and_damaged_one_reported(level: str, copy: Copy) -> 
         await prepared(world)
         batches = await whole(world)
         await world.remote(world.segments(), local=True)
-        world.find("t").config.tier_level = TierLevel.of(level)
+        world.find("t").config.tier_level = TierLevel.from_name(level)
         world.open_tier()
         segment = world.segments()[1]
         damage = damage_file if copy is Copy.FILE else damage_object
@@ -200,7 +200,7 @@ def test_log_begins_at_local_data_without_remote_reads() -> None:
         partition = world.find("t")
         store = world.log.segments.store
         assert readable_log_start(partition, store) == 0
-        partition.config.tier_level = TierLevel.of("disable")
+        partition.config.tier_level = TierLevel.from_name("disable")
         assert readable_log_start(partition, store) == 80
         for offset in (0, 79):
             with pytest.raises(KafkaError, match="local data begins at offset 80") as caught:

@@ -168,7 +168,7 @@ async def test_move_back_during_the_copy_loses_nothing(pair: Pair) -> None:
 
     second.env.worker.run = run_and_move  # type: ignore[method-assign, assignment]
     await second.log.segments.tend()
-    await second.log.segments.swapper.settle()
+    await second.log.segments.swapper.check_unknown_outcomes()
     assert not await rows_of(second)
     assert pair.fs.listdir("/data/brokers/2/segments") == []
     assert await read_all(await pair.first.find(partition.number)) == before
@@ -269,15 +269,15 @@ async def test_many_segments_are_read_in_slices(
     find = second.log.segments.rewriter._decommissioned
     second.storage.segments = counted  # type: ignore[method-assign, assignment]
     for _ in range(2):
-        assert await find.next(()) is None
+        assert await find.next_segment(()) is None
     assert asked == [1, 1]
-    found = await find.next(())
+    found = await find.next_segment(())
     assert found is not None
     assert found.row.node_id == 1
-    assert await find.next((found.row.id,)) is None
-    assert await find.next((found.row.id,)) is None, "the end of the round"
+    assert await find.next_segment((found.row.id,)) is None
+    assert await find.next_segment((found.row.id,)) is None, "the end of the round"
     for _ in range(4):
-        assert await find.next((found.row.id,)) is None
+        assert await find.next_segment((found.row.id,)) is None
     calls = len(asked)
-    assert await find.next((found.row.id,)) is None
+    assert await find.next_segment((found.row.id,)) is None
     assert len(asked) == calls, "nothing was found in the last round, so there is a pause"

@@ -74,9 +74,9 @@ def made(base: int, pairs: Pairs, codec: int = 0, attributes: int = 0) -> bytes:
 def collected(parts: Iterable[bytes]) -> bytes | None:
     collector = key_collector(decompress=True)
     assert isinstance(collector, HashCollector)
-    collector.begin(3)
+    collector.start_partition(3)
     collector.add(list(parts))
-    collector.end()
+    collector.end_partition()
     section = collector.section()
     collector.close()
     return section
@@ -135,11 +135,11 @@ def test_key_blocks_are_runs_of_index_blocks(size: int) -> None:
     fs = MemFileSystem()
     fs.makedirs("/data")
     writer = SegmentWriter(fs, output(1), 1, 0, JobOrigins(ORDER))
-    writer.begin(3, (topic_id(3), "t3", 2), 0, wanted(3, 0, 0).state)
+    writer.start_partition(3, (topic_id(3), "t3", 2), 0, wanted(3, 0, 0).state)
     some = count // 2
     writer.write([memoryview(part) for part in parts[:some]])
     writer.write([memoryview(b"".join(parts[some:]))])
-    writer.end(100 * count)
+    writer.end_partition(100 * count)
     data = read(fs, writer.finish().path)
     entry = everything(data).entries[0]
     indexed = keys_of(data)
@@ -225,12 +225,12 @@ def test_unreadable_records_are_scanned(codec: int, caplog: pytest.LogCaptureFix
     assert collector is not None
     with caplog.at_level(logging.WARNING):
         for number in (3, 4):
-            collector.begin(number)
+            collector.start_partition(number)
             collector.add([made(0, [(b"a", b"v")])])
             if number == 3:
                 collector.add([bytes(bad)])
             collector.add([made(2, [(b"b", b"v")])])
-            collector.end()
+            collector.end_partition()
     body = collector.section()
     assert body is not None
     assert list(check_keys(body)) == [4]
@@ -253,10 +253,10 @@ def test_cut_leaves_compressed_batches_unindexed(codec: int) -> None:
     collector = key_collector(decompress=False)
     assert collector is not None
     for number in (3, 4):
-        collector.begin(number)
+        collector.start_partition(number)
         collector.add([made(0, [(b"a", b"v")]), made(1, [(b"b", b"v")], codec * (number == 3))])
         collector.add([made(2, [(b"c", b"v")])])
-        collector.end()
+        collector.end_partition()
     body = collector.section()
     collector.close()
     assert body is not None
@@ -295,11 +295,11 @@ def test_keys_of_all_sizes(fs: MemFileSystem) -> None:
 def test_abandoned_partition_is_left_out() -> None:
     collector = key_collector(decompress=True)
     assert collector is not None
-    collector.begin(3)
+    collector.start_partition(3)
     collector.add([made(0, [(b"a", b"v")])])
     collector.abandon()
     collector.add([made(0, [(b"a", b"v")])])
-    collector.end()
+    collector.end_partition()
     assert collector.section() is None
 
 

@@ -255,7 +255,7 @@ async def test_merge_of_partition_that_is_not_in_memory_keeps_its_log_start() ->
     await world.start()
     number = world.find("t0").number
     rows = await mappings_of(world)
-    world.log.loader.forget(world.find("t0"))
+    world.log.loader.unload(world.find("t0"))
     inputs = await world.storage.segments(1, [LIVE], 10)
     rewrite = Rewrite([row for row in inputs if row.id == rows[1].segment_id], {number: [rows[1]]})
     (made,) = await world.log.segments.rewriter._inputs(rewrite)

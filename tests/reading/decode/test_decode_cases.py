@@ -52,9 +52,9 @@ def reach(end: int, base: int = 0, topic: str = "t", partition: int = 0) -> Acco
 
 def decode(decoder: Decoder, account: Account, *data: bytes | bytearray) -> list[pa.RecordBatch]:
     """All Arrow batches of one range."""
-    decoder.begin(account)
-    found = [batch for part in data for batch in decoder.feed(part, check_crc=True)]
-    decoder.end()
+    decoder.start_range(account)
+    found = [batch for part in data for batch in decoder.decode_batches(part, check_crc=True)]
+    decoder.end_range()
     found += decoder.flush()
     assert account.missing == 0
     return found
@@ -122,9 +122,9 @@ def test_value_size_is_available_without_value() -> None:
 def test_arrow_batch_may_contain_many_ranges() -> None:
     decoder = Decoder(DEFAULT)
     for topic, partition, count in [("a", 0, 2), ("a", 7, 1), ("\u00fcber", 0, 3), ("a", 0, 0)]:
-        decoder.begin(reach(count, 0, topic, partition))
-        assert not list(decoder.feed(numbered(0, count or 1), check_crc=False))
-        decoder.end()
+        decoder.start_range(reach(count, 0, topic, partition))
+        assert not list(decoder.decode_batches(numbered(0, count or 1), check_crc=False))
+        decoder.end_range()
     (batch,) = decoder.flush()
     names, numbers = batch.column("topic").to_pylist(), batch.column("partition").to_pylist()
     assert list(zip(names, numbers, strict=True)) == [
@@ -160,11 +160,11 @@ def test_large_batch_is_decoded_completely_or_not_at_all(codec: int) -> None:
     bad = [Record(n, MS, None, b"x") for n in range(9000)]
     bad[8500].offset = 8000  # its offset does not rise
     account, decoder = reach(10_000), Decoder(NATIVE, batch_rows=1000)
-    decoder.begin(account)
+    decoder.start_range(account)
     before = numbered(0, 500)
     for record in bad:
         record.offset += 500
-    coming = decoder.feed(before + pack(bad, codec=codec), check_crc=True)
+    coming = decoder.decode_batches(before + pack(bad, codec=codec), check_crc=True)
     assert values([next(coming)], "_offset") == list(range(500))
     with pytest.raises(DamagedData, match=r"\[500, 9500\).*record 8500"):
         next(coming)
@@ -218,9 +218,9 @@ def test_aborted_transactions_and_markers() -> None:
         return [Aborted(6, 7, 9), Aborted(5, 0, 4)]
 
     def run(account: Account, decoder: Decoder, *parts: bytes) -> list[object]:
-        decoder.begin(account, aborted)
-        found = [batch for part in parts for batch in decoder.feed(part, check_crc=True)]
-        decoder.end()
+        decoder.start_range(account, aborted)
+        found = [batch for part in parts for batch in decoder.decode_batches(part, check_crc=True)]
+        decoder.end_range()
         return values([*found, *decoder.flush()], "_offset")
 
     account = reach(8)
@@ -258,13 +258,15 @@ def test_empty_batches_and_offsets_in_no_batch() -> None:
 
 def test_skipped_offsets_keep_their_reason() -> None:
     account, decoder = reach(40), Decoder(NATIVE)
-    decoder.begin(account)
+    decoder.start_range(account)
     decoder.skip(10, LOST)
-    found = list(decoder.feed(numbered(0, 12), check_crc=False))  # it begins before the range does
+    found = list(
+        decoder.decode_batches(numbered(0, 12), check_crc=False)
+    )  # it begins before the range does
     decoder.skip(20, LOST)
-    decoder.begin(account)  # the rest of it, from another file
-    found += decoder.feed(numbered(15, 10), check_crc=False)
-    decoder.end()
+    decoder.start_range(account)  # the rest of it, from another file
+    found += decoder.decode_batches(numbered(15, 10), check_crc=False)
+    decoder.end_range()
     assert values([*found, *decoder.flush()], "_offset") == [10, 11, 20, 21, 22, 23, 24]
     assert account.gaps == [
         OffsetGap(0, 10, LOST),
@@ -278,16 +280,16 @@ def test_decoding_continues_after_damage() -> None:
     at = len(numbered(0, 10))
     data[at + HEAD_BYTES + 9] ^= 0xFF
     account, decoder = reach(30), Decoder(NATIVE)
-    decoder.begin(account)
+    decoder.start_range(account)
     with pytest.raises(DamagedData) as caught:
-        list(decoder.feed(data, check_crc=True))
+        list(decoder.decode_batches(data, check_crc=True))
     wrong = caught.value
     assert (wrong.topic, wrong.partition, wrong.base, wrong.end) == ("t", 0, 10, 20)
     start, stop = decoder.broken
     assert (start, stop) == (at, at + len(numbered(10, 10, codec=ZSTD)))
     decoder.skip(wrong.end, DAMAGED)
-    list(decoder.feed(data[stop:], check_crc=True))
-    decoder.end()
+    list(decoder.decode_batches(data[stop:], check_crc=True))
+    decoder.end_range()
     offsets = values(list(decoder.flush()), "_offset")
     assert offsets == [*range(10), *range(20, 30)]
     assert account.gaps == [OffsetGap(10, 20, DAMAGED)]
@@ -298,19 +300,19 @@ def test_false_last_offset_delta_hides_no_offsets() -> None:
     data = numbered(0, 10) + numbered(10, 10)
     struct.pack_into(">i", data, 23, 4)
     decoder = Decoder(NATIVE)
-    decoder.begin(reach(20))
+    decoder.start_range(reach(20))
     with pytest.raises(DamagedData, match=r"\[0, 10\)"):
-        list(decoder.feed(data, check_crc=False))
-    decoder.begin(reach(20))
+        list(decoder.decode_batches(data, check_crc=False))
+    decoder.start_range(reach(20))
     with pytest.raises(DamagedData, match=r"\[0, 13\)"):
-        list(decoder.feed(data[: len(data) // 2], check_crc=True, upto=13))
+        list(decoder.decode_batches(data[: len(data) // 2], check_crc=True, upto=13))
 
 
 def test_end_of_offsets_is_taken_from_header() -> None:
     decoder = Decoder(NATIVE)
-    decoder.begin(reach(100))
+    decoder.start_range(reach(100))
     with pytest.raises(DamagedData, match=r"\[5, 8\).*beyond where"):
-        list(decoder.feed(numbered(0, 5) + numbered(5, 5), check_crc=True, upto=8))
+        list(decoder.decode_batches(numbered(0, 5) + numbered(5, 5), check_crc=True, upto=8))
     assert values(list(decoder.flush()), "_offset") == [0, 1, 2, 3, 4]
 
 
@@ -328,9 +330,9 @@ def test_end_of_offsets_is_taken_from_header() -> None:
 )
 def test_damage_is_described(change: object, text: str) -> None:
     decoder = Decoder(NATIVE)
-    decoder.begin(reach(50))
+    decoder.start_range(reach(50))
     with pytest.raises(DamagedData, match=f"partition 0 of topic 't'.*{text}"):
-        list(decoder.feed(change(bytes(numbered(0, 5))), check_crc=True))  # type: ignore[operator]
+        list(decoder.decode_batches(change(bytes(numbered(0, 5))), check_crc=True))  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
@@ -349,9 +351,9 @@ def test_damage_of_record_is_described(at: int, byte: int, text: str) -> None:
     data = numbered(0, 8)
     data[at] = byte
     decoder = Decoder(NATIVE)
-    decoder.begin(reach(50))
+    decoder.start_range(reach(50))
     with pytest.raises(DamagedData, match=text):
-        list(decoder.feed(data, check_crc=False))
+        list(decoder.decode_batches(data, check_crc=False))
 
 
 def test_decompression_bomb_is_damage_and_buffer_is_released() -> None:
@@ -361,9 +363,9 @@ def test_decompression_bomb_is_damage_and_buffer_is_released() -> None:
     struct.pack_into(">i", bomb, 8, len(bomb) - 12)
     resum(bomb, 0, len(bomb))
     decoder = Decoder(NATIVE)
-    decoder.begin(reach(50))
+    decoder.start_range(reach(50))
     with pytest.raises(DamagedData, match="unpacks to more than 67108864 bytes"):
-        list(decoder.feed(bomb, check_crc=True))
+        list(decoder.decode_batches(bomb, check_crc=True))
     unpacker = Unpacker()
     assert unpacker.add(ZSTD, memoryview(bomb)[HEAD_BYTES:], 66 << 20) == (0, 65 << 20)
     unpacker.clear()
@@ -386,5 +388,5 @@ def test_header_names_that_are_not_utf8() -> None:
 
 def decode_unchecked(data: bytearray) -> list[pa.RecordBatch]:
     decoder = Decoder(NATIVE)
-    decoder.begin(reach(1))
-    return [*decoder.feed(data, check_crc=False), *decoder.flush()]
+    decoder.start_range(reach(1))
+    return [*decoder.decode_batches(data, check_crc=False), *decoder.flush()]

@@ -103,15 +103,15 @@ def decode(
 ) -> tuple[list[Row], DamagedData | None]:
     """All rows, and the offsets that could not be read."""
     decoder = Decoder(NATIVE) if decoder is None else decoder
-    decoder.begin(account, [*map(Aborted._make, aborted)])
+    decoder.start_range(account, [*map(Aborted._make, aborted)])
     out, wrong = [], None
     try:
-        for batch in decoder.feed(data, check_crc=check_crc):
+        for batch in decoder.decode_batches(data, check_crc=check_crc):
             out.append(batch)
     except DamagedData as error:
         wrong = error
     if wrong is None:
-        decoder.end()
+        decoder.end_range()
     out += decoder.flush()
     for batch in out:
         batch.validate(full=True)

@@ -52,9 +52,9 @@ def decode(
     decoder: RangeDecoder, end: int, *data: bytes, aborted: Sequence[Aborted] = ()
 ) -> tuple[list[pa.RecordBatch], Account]:
     account = Account(PartitionRange("t", 0, 0, end))
-    decoder.begin(account, aborted)
-    found = [batch for part in data for batch in decoder.feed(part, check_crc=True)]
-    decoder.end()
+    decoder.start_range(account, aborted)
+    found = [batch for part in data for batch in decoder.decode_batches(part, check_crc=True)]
+    decoder.end_range()
     found += decoder.flush()
     assert account.missing == 0
     return found, account
@@ -135,10 +135,10 @@ def test_damage_is_described_by_the_compiled_decoder() -> None:
     loading = Loading()
     decoder = loading.decoder
     account = Account(PartitionRange("t", 0, 0, 9))
-    decoder.begin(account)
+    decoder.start_range(account)
     found: list[pa.RecordBatch] = []
     with pytest.raises(DamagedData, match="checksum of a batch does not fit"):
-        found.extend(decoder.feed(good + bad + numbered(6, 3), check_crc=True))
+        found.extend(decoder.decode_batches(good + bad + numbered(6, 3), check_crc=True))
     assert decoder.broken == (len(good), len(good) + len(bad))
     assert offsets(found) == [0, 1, 2]
     assert decoder.cursor == 3

@@ -99,7 +99,7 @@ def publish(files: Files, count: int) -> None:
 
 def end(far: Far, manifest: Any = None) -> int:
     """The partition's end according to the manifest."""
-    row = (manifest or _read(far)).partition(1)
+    row = (manifest or _read(far)).get_partition(1)
     assert row is not None
     found: int = row.end
     return found

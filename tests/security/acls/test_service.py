@@ -249,7 +249,7 @@ async def test_other_broker_enforces_changes(
         stores.append(open_metadata(url, str(tmp_path)))
         await stores[-1].open()
         both.append(await Security.open(real_env(), stores[-1], config(authorizer="acl")))
-        await both[-1].watch(real_env(), stores[-1], {})
+        await both[-1].start_refresh(real_env(), stores[-1], {})
     first, second = both[0].acls, both[1].acls
     assert first is not None
     assert second is not None

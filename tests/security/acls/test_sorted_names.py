@@ -21,7 +21,7 @@ def made(of: set[str]) -> SortedNames:
 def test_names_are_found(of: set[str], name: str, prefix: str) -> None:
     index, ordered = made(of), sorted(of)
     assert index.first() == next(iter(ordered), None)
-    assert index.after(name) == next((each for each in ordered if each > name), None)
+    assert index.next_after(name) == next((each for each in ordered if each > name), None)
     begins = [each for each in ordered if name.startswith(each)]
     assert index.prefix_of(name) == min(begins, key=len, default=None)
     under = prefix + name
@@ -38,9 +38,9 @@ def test_many_names_are_added_and_removed() -> None:
     found, name = [], index.first()
     while name is not None:
         found.append(name)
-        name = index.after(name)
+        name = index.next_after(name)
     assert found == sorted(of)
     for gone in of:
         index.remove(gone)
     assert index.first() is None
-    assert index.after("") is None
+    assert index.next_after("") is None

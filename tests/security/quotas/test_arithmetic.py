@@ -66,14 +66,14 @@ def test_a_delay_fits_the_field_of_a_response() -> None:
     rate.record(1e18, 0)
     assert rate.delay_ms(1, 0) == MAX_DELAY_MS
     bucket = TokenBucket(WINDOW)
-    bucket.take(1e18, 1, 0)
+    bucket.take_tokens(1e18, 1, 0)
     assert bucket.delay_ms(1, 0) == MAX_DELAY_MS
 
 
 def test_a_bucket_starts_full_and_may_be_overdrawn() -> None:
     bucket = TokenBucket(WINDOW)
     assert bucket.tokens(2, 500) == 22
-    bucket.take(30, 2, 500)
+    bucket.take_tokens(30, 2, 500)
     assert bucket.tokens(2, 500) == -8
     assert bucket.delay_ms(2, 500) == 4_000
     assert bucket.delay_ms(2, 4_499) == 1

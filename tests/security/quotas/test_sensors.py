@@ -75,18 +75,18 @@ def test_a_strict_mutation_quota_refuses_when_it_is_overdrawn() -> None:
     client = bench.sensors.of_client("u", "a")
     first = client.mutation_quota(strict=True)
     assert first is not None
-    first.take(12)
+    first.count_partitions(12)
     assert first.delay_ms() == 0, "admitted as a whole"
     second = client.mutation_quota(strict=True)
     assert second is not None
     with pytest.raises(KafkaError) as refused:
-        second.take(1)
+        second.count_partitions(1)
     assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     bench.now_ms += 400
     assert second.delay_ms() == 600, "less what has passed meanwhile"
     older = client.mutation_quota(strict=False)
     assert older is not None
-    older.take(1)
+    older.count_partitions(1)
     assert older.delay_ms() == 1_600
 
 

@@ -139,7 +139,7 @@ async def test_other_broker_enforces_changes(
         await store.open()
     one, two = [await quotas_of(store) for store in stores]
     security = await Security.open(real_env(), stores[1], BrokerConfig({}))
-    await security.watch(real_env(), stores[1], {versions.CLIENT_QUOTAS: two.refresh_from})
+    await security.start_refresh(real_env(), stores[1], {versions.CLIENT_QUOTAS: two.refresh_from})
     await alter(one, USER, "producer_byte_rate", 1.5e6)
     await until(lambda: two.of_clients)
     await alter(one, USER, "producer_byte_rate", None)

@@ -138,7 +138,7 @@ def test_nothing_follows_a_refusal() -> None:
     login = machine()
     login.frame(handshake())
     login.frame(token())
-    login.refuse()
+    login.fail_login()
     assert login.frame(token()).kind is FrameKind.CLOSE
 
 

@@ -89,7 +89,7 @@ async def test_scram_of_stranger_is_the_work_of_a_user(
     work = Work(monkeypatch)
     counted = []
     for user in (KNOWN, STRANGER):
-        login, client = log_ins.begin(kind.mechanism), ScramClient(user, "wrong", kind)
+        login, client = log_ins.start_login(kind.mechanism), ScramClient(user, "wrong", kind)
         first = await login.step(client.first)
         begun = work.take()
         last = client.last(first.token)
@@ -109,7 +109,7 @@ async def test_plain_of_stranger_is_the_work_of_a_user(
     counted = []
     for user in (KNOWN, IN_FILE, STRANGER):
         with pytest.raises(LoginFailure, match="unknown user or wrong password"):
-            await log_ins.begin(PLAIN).step(f"\0{user}\0wrong!".encode())
+            await log_ins.start_login(PLAIN).step(f"\0{user}\0wrong!".encode())
         # The length of the stored password decides nothing but the length of one comparison.
         counted.append(Counter(
             key[:1] if key[0] == "compare_digest" else key for key in work.take().elements()
@@ -124,7 +124,7 @@ async def test_password_of_the_file_needs_no_derivation(
 ) -> None:
     work = Work(monkeypatch)
     with suppress(LoginFailure):  # without the file
-        await log_ins.begin(PLAIN).step(f"\0{IN_FILE}\0secret".encode())
+        await log_ins.start_login(PLAIN).step(f"\0{IN_FILE}\0secret".encode())
         assert [key[0] for key in work.take()] == ["compare_digest"]
 
 

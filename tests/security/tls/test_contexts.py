@@ -115,7 +115,7 @@ def test_a_certificate_of_a_client_only() -> None:
 )
 def test_settings_that_are_missing(texts: dict[str, str], why: str) -> None:
     with pytest.raises(TlsError, match=why):
-        TlsSettings.of(BrokerConfig(texts))
+        TlsSettings.from_config(BrokerConfig(texts))
 
 
 def resumed(server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None) -> Any:

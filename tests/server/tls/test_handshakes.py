@@ -95,7 +95,7 @@ def test_finished_ones_make_room() -> None:
         loop.queue.enqueue(peer)
     while loop.soon:
         loop.once()
-    loop.queue.forget(started[0])
+    loop.queue.remove(started[0])
     loop.later.pop()()
     assert late.steps == 1
     assert not any(peer.closed for peer in started)

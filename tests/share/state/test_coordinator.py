@@ -63,7 +63,7 @@ class Bench:
 
     async def now(self, *requests: StateRequest) -> list[StateAnswer]:
         """Submit requests together, and commit until all have an answer."""
-        waiting = [self.coordinator.submit(request) for request in requests]
+        waiting = [self.coordinator.handle_request(request) for request in requests]
         for _ in range(10):
             await asyncio.sleep(0)
             self.log.commit()
@@ -115,9 +115,9 @@ async def test_requests_about_one_share_partition_are_decided_in_turn() -> None:
 async def test_answers_wait_for_the_commit_also_of_what_they_only_show() -> None:
     bench = Bench().begin()
     await bench.now(init())
-    first = bench.coordinator.submit(write())
+    first = bench.coordinator.handle_request(write())
     await asyncio.sleep(0.01)
-    second = bench.coordinator.submit(ReadState(KEY, 0))
+    second = bench.coordinator.handle_request(ReadState(KEY, 0))
     await asyncio.sleep(0.01)
     assert not first.done()
     assert not second.done()
@@ -128,8 +128,8 @@ async def test_answers_wait_for_the_commit_also_of_what_they_only_show() -> None
 async def test_a_failed_commit_loads_again() -> None:
     bench = Bench().begin()
     await bench.now(init())
-    lost = bench.coordinator.submit(write())
-    queued = bench.coordinator.submit(write(offset=1))
+    lost = bench.coordinator.handle_request(write())
+    queued = bench.coordinator.handle_request(write(offset=1))
     await asyncio.sleep(0)
     bench.log.fail()
     assert (lost.result().code, queued.result().code) == (E.NOT_COORDINATOR, E.NOT_COORDINATOR)
@@ -179,7 +179,7 @@ async def test_a_restart_finds_what_was_committed() -> None:
     bench = Bench().begin()
     await bench.now(init(), write(offset=3), ReadState(KEY, 5))
     before = bench.coordinator.shard.partitions[KEY].state
-    bench.coordinator.submit(write(offset=9))
+    bench.coordinator.handle_request(write(offset=9))
     await asyncio.sleep(0)
     await bench.reload()
     assert bench.coordinator.shard.partitions[KEY].state == before
@@ -191,7 +191,7 @@ async def test_closing_answers_what_waits_and_writes_a_snapshot() -> None:
     await bench.now(*map(init, KEYS))
     for number in range(200):
         await bench.now(*(write(key, number) for key in KEYS))
-    waiting = bench.coordinator.submit(write(offset=999))
+    waiting = bench.coordinator.handle_request(write(offset=999))
     bench.log.by_itself = True
     await bench.coordinator.close()
     assert waiting.result().code is E.NONE

@@ -47,7 +47,7 @@ def examine(rows: list[int], known: Coverage | None, portion: int = 1000) -> Out
     walk = Continuity(known)
     for at in range(0, len(order), portion):
         part = order[at : at + portion]
-        walk.feed(found.base[part], found.end[part])
+        walk.add_islands(found.base[part], found.end[part])
     return walk.finish()
 
 

@@ -81,7 +81,7 @@ def held(made: Stretches, rows: list[int], known: Coverage) -> ComparedCounts:
     """Rows counted like the audit counts them."""
     found = islands(np.zeros(len(rows), np.int64), np.array(sorted(rows), np.int64))
     walk = Continuity(known, made.boundaries)
-    walk.feed(found.base, found.end)
+    walk.add_islands(found.base, found.end)
     return compare(made, np.array(walk.finish().counts, np.int64), known)
 
 
@@ -266,5 +266,5 @@ def test_duplicate_rows_count_once(portion: int) -> None:
     base, end = np.array([0, 0, 3, 8]), np.array([5, 5, 6, 9])
     walk = Continuity(None, np.array([0, 4, 10]))
     for at in range(0, 4, portion):
-        walk.feed(base[at : at + portion], end[at : at + portion])
+        walk.add_islands(base[at : at + portion], end[at : at + portion])
     assert walk.finish().counts == [4, 3]

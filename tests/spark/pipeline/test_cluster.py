@@ -51,7 +51,7 @@ def test_a_worker_that_ends_in_the_middle_of_a_run(tmp_path: Path) -> None:
         output, _ = child.communicate(timeout=WITHIN_S)
     assert child.returncode == 0, output
     job = parse(file.read_text())
-    [record] = TableState(open_place(job.table.path)).records()
+    [record] = TableState(open_place(job.table.path)).read_records()
     assert all(share.missing == 0 for share in record.shares)
     found: Counter[tuple[int, int]] = Counter()
     for path in table.glob("*.parquet"):

@@ -162,7 +162,7 @@ def test_schema_that_is_wrong_is_found_before_spark_is_started(
     known = parse(job_text(tier.files.place.url, tmp_path / "table"))
     for value in (json_of("id BIGINT, name STRING"), json_of("id BIGINT, name STRING, more INT")):
         check(tier, tmp_path, value=value)
-        state.describe(description(known, COLUMNS), new=state.table() is None)
+        state.write_description(description(known, COLUMNS), new=state.table() is None)
     with pytest.raises(InvalidInput, match=words) as caught:
         check(tier, tmp_path, value=json_of(schema))
     assert exit_code(caught.value, started=False) == exit_code(caught.value, started=True) == 2
@@ -269,7 +269,7 @@ def test_damage_is_no_wrong_input(
     file = tmp_path / "job.toml"
     file.write_text(job_text(url, table))
     state = TableState(open_place(str(table)))
-    state.describe(description(parse(file.read_text()), COLUMNS), new=True)
+    state.write_description(description(parse(file.read_text()), COLUMNS), new=True)
     flip(table / "_kafkawire" / "table.json")
     flip(tmp_path / "tier" / "manifest" / "current")
     words = {

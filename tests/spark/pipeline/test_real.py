@@ -52,7 +52,7 @@ def rows(spark: SparkSession, job: Job) -> Counter[tuple[int, int]]:
 def check_accounts(job: Job, tier: Tier) -> None:
     """Each partition is accounted for from its first offset to its last, with nothing missing."""
     ends: dict[int, int] = {}
-    for record in TableState(open_place(job.table.path)).records():
+    for record in TableState(open_place(job.table.path)).read_records():
         for share in record.shares:
             assert share.missing == 0
             assert ends.get(share.range.partition, 0) == share.range.base

@@ -58,7 +58,7 @@ class FakeTarget:
     calls: int = 0
     begin: int = 5
 
-    def end(self, partition: int) -> int:
+    def log_end_offset(self, partition: int) -> int:
         return self.begin + len(self.rows)
 
     def start(self, partition: int) -> int:
@@ -77,7 +77,7 @@ class FakeTarget:
         if self.last is None or self.last[:2] != (sequence, len(rows)):
             expected = self.last[0] + self.last[1] if self.last else sequence
             assert sequence == expected, "the broker would answer OUT_OF_ORDER_SEQUENCE_NUMBER"
-            self.last = (sequence, len(rows), self.end(0))
+            self.last = (sequence, len(rows), self.log_end_offset(0))
             self.rows += rows
         if when == "after":
             raise error("lost")
@@ -226,8 +226,8 @@ class Targets:
         self.appending()
         return self.lanes[partition].append(partition, data)
 
-    def end(self, partition: int) -> int:
-        return self.lanes[partition].end(partition)
+    def log_end_offset(self, partition: int) -> int:
+        return self.lanes[partition].log_end_offset(partition)
 
     def start(self, partition: int) -> int:
         return 0
@@ -360,10 +360,10 @@ def test_last_record_is_read_back_and_compared() -> None:
 
 
 def test_bounds_and_partitions_are_parsed() -> None:
-    assert parse_bound("--from", "").of(3, 7) == 7
-    assert parse_bound("--from", " 12 ").of(3, 7) == 12
-    assert parse_bound("--from", "3:12, 4:1").of(3, 7) == 12
-    assert parse_bound("--from", "3:12").of(0, 7) == 7
+    assert parse_bound("--from", "").offset_in_partition(3, 7) == 7
+    assert parse_bound("--from", " 12 ").offset_in_partition(3, 7) == 12
+    assert parse_bound("--from", "3:12, 4:1").offset_in_partition(3, 7) == 12
+    assert parse_bound("--from", "3:12").offset_in_partition(0, 7) == 7
     assert parse_bound("--from", "1970-01-01T00:00:01").time_ms == 1000
     assert parse_bound("--from", "1970-01-01T01:00:01.5+01:00").time_ms == 1500
     assert parse_partitions("same") is None

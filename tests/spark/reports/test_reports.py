@@ -116,7 +116,7 @@ RANGE = PartitionRange("orders", 0, 100, 200)
 def strip_of(offsets: list[int], at_a_time: int = 7) -> Strip:
     strip = Strip(RANGE, 0, 400)
     for start in range(0, len(offsets), at_a_time):
-        strip.feed(np.array(offsets[start : start + at_a_time], np.int64))
+        strip.add(np.array(offsets[start : start + at_a_time], np.int64))
     return strip
 
 
@@ -169,7 +169,7 @@ def lateness_of(stamps: list[int], newest: int = -1, at_a_time: int = 5) -> Late
     for start in range(0, len(stamps), at_a_time):
         some = np.array(stamps[start : start + at_a_time], np.int64)
         offsets = np.arange(start, start + len(some), dtype=np.int64)
-        lateness.feed(offsets, some, np.zeros(len(some), np.int32))
+        lateness.add(offsets, some, np.zeros(len(some), np.int32))
     return lateness
 
 

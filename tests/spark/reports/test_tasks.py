@@ -202,7 +202,7 @@ def test_ends_match_list_offsets(scope: ReportScope, records: list[Record]) -> N
 def test_buckets_are_independent_of_merge_order(stamps: list[list[int]], room: int) -> None:
     parts, whole = [Buckets(room=room) for _ in stamps], Buckets(room=room)
     for part, times in zip(parts, stamps, strict=True):
-        part.feed(np.array(times, np.int64), np.array(times, np.int64) % 97)
+        part.add(np.array(times, np.int64), np.array(times, np.int64) % 97)
         whole.merge(part.level, part.starts.tolist(), part.records, part.values)
     width = whole.width
     counts, sums = Counter[int](), defaultdict[int, int](int)
@@ -222,10 +222,10 @@ def test_widths_are_multiples_of_each_other() -> None:
 def test_outliers_do_not_set_the_scale() -> None:
     times = np.arange(T0, T0 + 100_000, 50, dtype=np.int64)
     buckets = Buckets()
-    buckets.feed(times, times)
+    buckets.add(times, times)
     level, first, end = window(buckets)
     assert (first, end, WIDTHS_MS[level]) == (T0, T0 + 100_000, 1000)
-    buckets.feed(np.array([0, T0 + FUTURE]), np.array([1, 1]))
+    buckets.add(np.array([0, T0 + FUTURE]), np.array([1, 1]))
     assert window(buckets) == (level, first, end)
     assert len(buckets.starts) <= ROOM
     assert window(Buckets()) == (0, 0, 0)
@@ -238,7 +238,7 @@ def keys_of(words: Sequence[bytes], room: int) -> Keys:
         part = Keys(room)
         for at in range(start, min(start + 500, len(words)), 100):
             some = words[at : min(at + 100, start + 500)]
-            part.feed(pa.array(some, pa.binary()), np.array([len(w) for w in some], np.int64))
+            part.add(pa.array(some, pa.binary()), np.array([len(w) for w in some], np.int64))
         whole.merge(part.pack())
     return whole
 

@@ -55,7 +55,7 @@ def test_keys_have_the_partition_of_kafkas_java_client() -> None:
     keys = [None if n % 9 == 0 else dice.randbytes(n % 23) for n in range(2000)]
     batch = pa.record_batch({"key": pa.array(keys, pa.binary()), "value": keys})
     for rows in (batch, batch.slice(17, 500)):
-        found = Partitioner({"t": 12}.__getitem__, 5).partitions("t", rows)
+        found = Partitioner({"t": 12}.__getitem__, 5).partition_rows("t", rows)
         for key, partition in zip(rows.column("key").to_pylist(), found.tolist(), strict=True):
             expected = 5 if key is None else (murmur2(key) & 0x7FFFFFFF) % 12
             assert partition == expected

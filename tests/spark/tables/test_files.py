@@ -133,7 +133,7 @@ def test_topics_are_dictionary_encoded_and_read_as_text() -> None:
 
 
 def layout(*columns: PartitionColumn) -> Layout:
-    made = Layout.of(job(), [pa.field("_key", pa.binary())], [pa.field("name", pa.string())])
+    made = Layout.from_job(job(), [pa.field("_key", pa.binary())], [pa.field("name", pa.string())])
     return Layout(made.files, made.table, columns, made.reads)
 
 

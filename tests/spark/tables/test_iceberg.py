@@ -300,7 +300,7 @@ def test_passwords_are_not_stored(tmp_path: Path) -> None:
         "token": "hidden",
         "name": "a.b",
     }
-    TableState(place).describe(
+    TableState(place).write_description(
         description(job(tmp_path, "iceberg", catalog=said), describe_schema(SCHEMA)), new=True
     )
     kept = (tmp_path / "_kafkawire" / "table.json").read_text()

@@ -166,7 +166,7 @@ def test_credentials_warehouse_prefix_and_scope(
         table_at(front, tmp_path / "t", **said)
     monkeypatch.setenv("POLARIS_SECRET", SECRET)
     table = table_at(front, tmp_path / "t", **said)
-    TableState(table.place).describe(
+    TableState(table.place).write_description(
         description(job(front, tmp_path / "t", **said), describe_schema(SCHEMA)), new=True
     )
     table.commit(record(1, [wrote(table, 1, 0, 5)]))
@@ -214,7 +214,7 @@ def test_catalog_sections_are_passed_to_library(
     monkeypatch.setenv("LAKE_SECRET", SECRET)
     auth = {"type": "oauth2", "oauth2": {**oauth, "token_url": f"{front.uri}/v1/oauth/tokens"}}
     table = table_at(front, tmp_path / "t", auth=auth)
-    TableState(table.place).describe(
+    TableState(table.place).write_description(
         description(job(front, tmp_path / "t", auth=auth), describe_schema(SCHEMA)), new=True
     )
     assert table.read_last_run() == 0
@@ -223,7 +223,7 @@ def test_catalog_sections_are_passed_to_library(
     assert kept["auth"] == auth
     plain = {"type": "oauth2", "oauth2": {**oauth, "client_secret": SECRET}}
     own_place = TableState(open_place(str(tmp_path / "u")))
-    own_place.describe(
+    own_place.write_description(
         description(job(front, tmp_path / "u", auth=plain), describe_schema(SCHEMA)), new=True
     )
     assert SECRET not in (tmp_path / "u" / "_kafkawire" / "table.json").read_text()

@@ -54,7 +54,7 @@ class Lake:
         """Check every row once, each gap explained, and no file on the disk that does not belong to
         the table."""
         assert self.rows() == sorted(self.world.expected())
-        records = list(self.engine().state.records())
+        records = list(self.engine().state.read_records())
         assert sum(one.rows for one in records) == len(self.world.expected())
         assert all(not share.missing for one in records for share in one.shares)
 

@@ -61,7 +61,7 @@ def test_object_is_published_with_entries_and_ends() -> None:
         manifest = world.manifest()
         assert manifest.deleted == {row.uuid: EPOCH_MS}
         assert manifest.spans(1) == []
-        partition = manifest.partition(1)
+        partition = manifest.get_partition(1)
         assert partition is not None
         assert (partition.log_start, partition.end) == (4, 10)
 
@@ -105,7 +105,7 @@ def test_deltas_have_a_distance_unless_one_is_urgent() -> None:
             publishing = asyncio.ensure_future(broker.rounds.publish([added]))
             if urgent:
                 await asyncio.sleep(0.01)
-                broker.rounds.hurry()
+                broker.rounds.publish_soon()
             await publishing
             times.append(world.loop.time() - begun)
         assert times[1] > SPACING_S / 2
@@ -227,7 +227,7 @@ def test_log_start_beyond_published_unfinished_upload() -> None:
         await broker.start_log_at(1, 60)
         await broker.rounds.open()
         await broker.rounds.publish([], {added[0].uuid: EPOCH_MS})
-        partition = world.manifest().partition(1)
+        partition = world.manifest().get_partition(1)
         assert partition is not None
         assert (partition.log_start, partition.end) == (60, 60)
 

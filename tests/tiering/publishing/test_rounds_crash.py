@@ -52,7 +52,7 @@ async def check(world: RoundsWorld) -> None:
     for each in await storage.objects(1, [COPY_FINISHED], 1000):
         assert manifest.find_object(each.uuid) is not None
     for row in await storage.load_partitions([1, 2, 3]):
-        said = manifest.partition(row.number)
+        said = manifest.get_partition(row.number)
         if row.commit_offset:
             assert said is not None
             assert said.end >= row.commit_offset
@@ -64,7 +64,7 @@ async def check_settled(world: RoundsWorld) -> None:
     manifest = world.manifest()
     assert set(manifest.topics) == set(world.catalog.by_name)
     for row in await RoundsBroker(world).storage.load_partitions([1, 2, 3]):
-        said = manifest.partition(row.number)
+        said = manifest.get_partition(row.number)
         if said is not None and row.checkpoint is not None:
             assert said.log_start == row.checkpoint.log_start
     names = {segment_key(uuid) for uuid in manifest.deleted}

@@ -127,7 +127,7 @@ def test_eviction_of_unread_block_is_reported_to_reader() -> None:
 
 def test_window_opens_on_sequential_read_grows_and_halves() -> None:
     ahead = ReadAhead(1000)
-    window = ahead.begin(1, 0, 0.0)
+    window = ahead.open_window(1, 0, 0.0)
     assert ahead.room(window, 0.0) == 0
     ahead.went(window, 0, 10, 0.0)
     assert ahead.find(1, 10) is window
@@ -148,7 +148,7 @@ def test_window_opens_on_sequential_read_grows_and_halves() -> None:
 
 def test_only_close_readers_share_a_window() -> None:
     ahead = ReadAhead(1000)
-    window = ahead.begin(1, 0, 0.0)
+    window = ahead.open_window(1, 0, 0.0)
     for offset in range(0, 50, 10):
         ahead.went(window, offset, offset + 10, 0.0)
     assert ahead.find(1, 50) is window
@@ -160,14 +160,14 @@ def test_only_close_readers_share_a_window() -> None:
     for offset in range(50, 500, 10):
         ahead.went(window, offset, offset + 10, 0.0)
     assert ahead.find(1, 20) is None  # by now too far behind
-    other = ahead.begin(1, 20, 0.0)
+    other = ahead.open_window(1, 20, 0.0)
     assert ahead.find(1, 20) is other
     assert ahead.find(1, 500) is window
 
 
 def test_window_follows_reader_that_continues() -> None:
     ahead = ReadAhead(1000)
-    near, exact = ahead.begin(1, 0, 0.0), ahead.begin(1, 10, 0.0)
+    near, exact = ahead.open_window(1, 0, 0.0), ahead.open_window(1, 10, 0.0)
     ahead.went(near, 0, 20, 0.0)
     assert near.covers(10)
     assert ahead.find(1, 10) is exact
@@ -175,18 +175,18 @@ def test_window_follows_reader_that_continues() -> None:
 
 def test_windows_share_cache_and_are_bounded() -> None:
     ahead = ReadAhead(32)
-    windows = [ahead.begin(number, 0, 0.0) for number in range(8)]
+    windows = [ahead.open_window(number, 0, 0.0) for number in range(8)]
     for window in windows:
         window.blocks = MAX_WINDOW_BLOCKS
     assert sum(ahead.room(window, 0.0) for window in windows) == 16
     ahead.went(windows[3], 0, 10, 100.0)  # all others are idle
     assert ahead.room(windows[3], 100.0) == 16
     for offset in range(WINDOWS_PER_PARTITION + 5):
-        ahead.begin(99, 1000 * offset, 100.0 + offset)
+        ahead.open_window(99, 1000 * offset, 100.0 + offset)
     assert len(ahead) == 8 + WINDOWS_PER_PARTITION
     assert ahead.find(99, 0) is None
     for number in range(2 * MAX_READERS):
-        ahead.begin(1000 + number, 0, 200.0)
+        ahead.open_window(1000 + number, 0, 200.0)
     assert len(ahead) == MAX_READERS
     assert ahead.find(99, 12_000) is None
 
@@ -212,13 +212,13 @@ def test_hedged_requests_are_at_most_a_twentieth() -> None:
     hedge = Hedge()
     taken = 0
     for _ in range(10_000):
-        hedge.begin(1, 95)
-        hedge.end(1, 0.1)
-        taken += hedge.take()
+        hedge.hedge_delay(1, 95)
+        hedge.add_duration(1, 0.1)
+        taken += hedge.use_allowance()
     assert 450 < taken <= 500
-    assert hedge.begin(1, 95) == 0.1
-    assert hedge.begin(1, 100) is None  # switched off
-    assert hedge.begin(2, 95) is None  # no durations are known for this size
+    assert hedge.hedge_delay(1, 95) == 0.1
+    assert hedge.hedge_delay(1, 100) is None  # switched off
+    assert hedge.hedge_delay(2, 95) is None  # no durations are known for this size
 
 
 class SlowStore(FakeStore):

@@ -47,8 +47,8 @@ def test_local_retention_defaults_to_retention() -> None:
 def test_local_bytes_are_counted_from_the_end() -> None:
     rows = [row(1, 0, 10, segment_id=1), row(1, 10, 20, segment_id=2), row(1, 20, 30, segment_id=3)]
     sizes = LocalBytes(rows, lambda segment_id: segment_id != 2, 7)
-    assert [sizes.after(end) for end in (10, 20, 30, 15, 40)] == [107, 107, 7, 0, 0]
-    assert LocalBytes([], lambda _: True, 7).after(10) == 0
+    assert [sizes.bytes_after(end) for end in (10, 20, 30, 15, 40)] == [107, 107, 7, 0, 0]
+    assert LocalBytes([], lambda _: True, 7).bytes_after(10) == 0
     configs = {1: config(local_retention_bytes="107"), 2: config()}
     assert by_size([row(1, 0, 1), row(2, 0, 1), row(3, 0, 1)], configs.get) == {1}
     assert stays_ms(rows[:1], configs.get, {1: sizes}, 0) == 0

@@ -75,7 +75,7 @@ def test_objects_of_deleted_records_are_removed_after_delay() -> None:
         await until(life, lambda: bool(manifest(life.world).deleted))
         notified_at = life.loop.now
         # The manifest first has the new log start and lists the object as deleted.
-        row = manifest(life.world).partition(partition.number)
+        row = manifest(life.world).get_partition(partition.number)
         assert row is not None
         assert row.log_start == 5
         assert key in objects(life.world)

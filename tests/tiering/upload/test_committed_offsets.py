@@ -39,7 +39,7 @@ class Broker:
         self.number = 0
         self.add(OFFSETS, internal=True)
         self.configs = TopicConfigs(self.catalog, config)
-        self.internal = self.configs.of(self.catalog.by_name[OFFSETS].id)
+        self.internal = self.configs.config_of_topic(self.catalog.by_name[OFFSETS].id)
 
     def add(self, name: str, *, internal: bool = False, **settings: str) -> TopicInfo:
         self.number += 1
@@ -60,7 +60,7 @@ class Broker:
 
     def delete(self, name: str) -> list[TopicInfo]:
         info = self.catalog.remove_topic(self.catalog.by_name[name].id)
-        return self.configs.forget(info.id)
+        return self.configs.remove_topic(info.id)
 
 
 def test_lag_of_internal_topics_follows_smallest_lag() -> None:
@@ -109,7 +109,7 @@ def test_smallest_lag_is_correct_after_any_changes() -> None:
             broker.create(f"t{step}", tiering_max_lag_ms=str(lags[f"t{step}"]))
         assert broker.internal.tier_lag_ms == min(lags.values(), default=USUAL_MS)
     again = TopicConfigs(broker.catalog, broker.configs._broker)
-    internal = again.of(broker.catalog.by_name[OFFSETS].id)
+    internal = again.config_of_topic(broker.catalog.by_name[OFFSETS].id)
     assert internal.tier_lag_ms == broker.internal.tier_lag_ms
 
 

@@ -39,12 +39,12 @@ def candidate(
 def test_small_segment_is_uploaded_at_its_age() -> None:
     dispatcher = Dispatcher(limits())
     dispatcher.register(candidate(1, due=90.0), 0.0)
-    assert dispatcher.admit(0.0) == []
+    assert dispatcher.admit_uploads(0.0) == []
     assert dispatcher.why(1, 0.0)[:2] == (Reason.WAIT_AGE, 90.0)
     assert dispatcher.wake_at(0.0) == 90.0
-    assert dispatcher.admit(90.0) == [1]
+    assert dispatcher.admit_uploads(90.0) == [1]
     assert dispatcher.why(1, 90.0).reason is Reason.QUEUED
-    assert dispatcher.begin(90.0) == [1]
+    assert dispatcher.start_uploads(90.0) == [1]
     assert dispatcher.why(1, 90.0).reason is Reason.UPLOADING
     dispatcher.note_upload()
     dispatcher.finish(1)
@@ -56,62 +56,62 @@ def test_small_segment_is_uploaded_at_its_age() -> None:
 def test_registering_twice_keeps_state() -> None:
     dispatcher = Dispatcher(limits())
     dispatcher.register(candidate(1), 0.0)
-    assert dispatcher.admit(0.0) == [1]
-    dispatcher.forget(1)  # too late: it has a row
+    assert dispatcher.admit_uploads(0.0) == [1]
+    dispatcher.remove_segment(1)  # too late: it has a row
     dispatcher.register(candidate(1), 0.0)
-    assert dispatcher.admit(1.0) == []
-    assert dispatcher.begin(1.0) == [1]
+    assert dispatcher.admit_uploads(1.0) == []
+    assert dispatcher.start_uploads(1.0) == [1]
 
 
 def test_removed_candidate_is_not_uploaded() -> None:
     dispatcher = Dispatcher(limits())
     for at, due in enumerate((0.0, 5.0)):
         dispatcher.register(candidate(at, due), 0.0)
-        dispatcher.forget(at)
-    assert dispatcher.admit(10.0) == []
+        dispatcher.remove_segment(at)
+    assert dispatcher.admit_uploads(10.0) == []
     dispatcher.register(candidate(0, 20.0), 10.0)  # again, with its new time
-    assert dispatcher.admit(19.0) == []
-    assert dispatcher.admit(20.0) == [0]
+    assert dispatcher.admit_uploads(19.0) == []
+    assert dispatcher.admit_uploads(20.0) == [0]
 
 
 def test_pause_stops_uploads_not_yet_started() -> None:
     dispatcher = Dispatcher(limits(uploads=1))
     dispatcher.register(candidate(1), 0.0)
     dispatcher.register(candidate(2), 0.0)
-    dispatcher.admit(0.0)
-    assert dispatcher.begin(0.0) == [1]
+    dispatcher.admit_uploads(0.0)
+    assert dispatcher.start_uploads(0.0) == [1]
     dispatcher.pause("tier.paused")
     dispatcher.register(candidate(3), 0.0)
-    assert dispatcher.admit(1.0) == []
+    assert dispatcher.admit_uploads(1.0) == []
     dispatcher.note_upload()
-    assert dispatcher.begin(1.0) == []
+    assert dispatcher.start_uploads(1.0) == []
     assert dispatcher.why(1, 1.0).reason is Reason.UPLOADING
     for held in (2, 3):
         assert dispatcher.why(held, 1.0) == (Reason.PAUSED, NEVER, "tier.paused")
     assert dispatcher.wake_at(1.0) == NEVER
     dispatcher.pause("")
-    assert dispatcher.admit(2.0) == [3]
-    assert dispatcher.begin(2.0) == [2]
+    assert dispatcher.admit_uploads(2.0) == [3]
+    assert dispatcher.start_uploads(2.0) == [2]
     dispatcher.owned_by_other(True)
     assert dispatcher.why(3, 2.0).reason is Reason.OWNED_BY_OTHER
     dispatcher.note_upload()
-    assert dispatcher.begin(2.0) == []
+    assert dispatcher.start_uploads(2.0) == []
 
 
 def test_pause_does_not_count_as_missed_deadline() -> None:
     dispatcher = Dispatcher(limits())
     dispatcher.register(candidate(1, due=10.0), 0.0)  # late at 70
     dispatcher.pause("tier.paused")
-    dispatcher.resume(1000.0)
+    dispatcher.resume_uploads(1000.0)
     assert dispatcher.candidates[1].late >= 1000.0 + 60
-    assert dispatcher.admit(1000.0) == [1]
+    assert dispatcher.admit_uploads(1000.0) == [1]
 
 
 def test_earliest_deadline_is_uploaded_first() -> None:
     dispatcher = Dispatcher(limits())
     for at, due in enumerate((30.0, 10.0, 20.0)):
         dispatcher.register(candidate(at, due), 0.0)
-    assert dispatcher.admit(40.0) == [1, 2, 0]
+    assert dispatcher.admit_uploads(40.0) == [1, 2, 0]
 
 
 def test_backlog_and_new_segments_share_slots() -> None:
@@ -119,7 +119,7 @@ def test_backlog_and_new_segments_share_slots() -> None:
     for at in range(20):
         dispatcher.register(candidate(at, history=True), 0.0)
         dispatcher.register(candidate(100 + at), 0.0)
-    admitted = dispatcher.admit(1.0)
+    admitted = dispatcher.admit_uploads(1.0)
     assert len(admitted) == 8
     assert sum(each < 100 for each in admitted) == 8 // HISTORY_EVERY
 
@@ -129,43 +129,43 @@ def test_segment_larger_than_buffer_is_uploaded_alone() -> None:
     dispatcher.register(candidate(1, 0.0), 0.0)
     dispatcher.register(candidate(2, 1.0, 100 * MIB), 1.0)
     dispatcher.register(candidate(3, 2.0), 2.0)
-    assert dispatcher.admit(3.0) == [1]  # 3 would fit and must not overtake
+    assert dispatcher.admit_uploads(3.0) == [1]  # 3 would fit and must not overtake
     assert dispatcher.why(2, 3.0).reason is Reason.QUEUED
-    dispatcher.begin(3.0)
+    dispatcher.start_uploads(3.0)
     dispatcher.note_upload()
     dispatcher.finish(1)
-    assert dispatcher.admit(4.0) == [2]
-    dispatcher.begin(4.0)
+    assert dispatcher.admit_uploads(4.0) == [2]
+    dispatcher.start_uploads(4.0)
     dispatcher.note_upload()
     dispatcher.finish(2)
-    assert dispatcher.admit(5.0) == [3]
+    assert dispatcher.admit_uploads(5.0) == [3]
 
 
 def test_transaction_size_is_bounded() -> None:
     dispatcher = Dispatcher(limits())
     for at in range(2 * MAX_ADMITTED):
         dispatcher.register(candidate(at, size=1), 0.0)
-    assert len(dispatcher.admit(0.0)) == MAX_ADMITTED
+    assert len(dispatcher.admit_uploads(0.0)) == MAX_ADMITTED
 
 
 def test_one_upload_probes_after_store_failure() -> None:
     dispatcher = Dispatcher(limits())
     for at in range(6):
         dispatcher.register(candidate(at), 0.0)
-    dispatcher.admit(0.0)
-    assert len(dispatcher.begin(0.0)) == 4
+    dispatcher.admit_uploads(0.0)
+    assert len(dispatcher.start_uploads(0.0)) == 4
     for at in range(4):
         dispatcher.fail(at, Fault.STORE, "Timeout", 1.0, 0.0)
     assert dispatcher.failures[Fault.STORE] == 4
     until = 1.0 + wait_s(1, 60, 0.0)  # four failures at once are one
     assert dispatcher.error(1.0) == ("Timeout", until)
-    assert dispatcher.begin(1.1) == []
+    assert dispatcher.start_uploads(1.1) == []
     assert dispatcher.why(5, 1.1) == (Reason.ERROR, until, "Timeout")
     assert dispatcher.wake_at(1.1) <= until
-    assert dispatcher.begin(until) == [4]
+    assert dispatcher.start_uploads(until) == [4]
     dispatcher.note_upload()
-    assert dispatcher.begin(until) == [5]
-    assert sorted(dispatcher.admit(until + 1)) == [0, 1, 2, 3]
+    assert dispatcher.start_uploads(until) == [5]
+    assert sorted(dispatcher.admit_uploads(until + 1)) == [0, 1, 2, 3]
 
 
 def test_retry_delay_depends_on_kind_of_failure() -> None:
@@ -173,8 +173,8 @@ def test_retry_delay_depends_on_kind_of_failure() -> None:
     for fault in (Fault.STORE, Fault.SLOW_DOWN, Fault.REFUSED):
         dispatcher = Dispatcher(limits())
         dispatcher.register(candidate(1), 0.0)
-        dispatcher.admit(0.0)
-        dispatcher.begin(0.0)
+        dispatcher.admit_uploads(0.0)
+        dispatcher.start_uploads(0.0)
         waits[fault] = dispatcher.fail(1, fault, "code", 0.0, 0.5)
     assert 0 < waits[Fault.STORE] < waits[Fault.SLOW_DOWN] < waits[Fault.REFUSED] == 60
 
@@ -183,10 +183,10 @@ def test_bad_file_does_not_delay_others() -> None:
     dispatcher = Dispatcher(limits(uploads=1))
     dispatcher.register(candidate(1), 0.0)
     dispatcher.register(candidate(2), 0.0)
-    dispatcher.admit(0.0)
-    dispatcher.begin(0.0)
+    dispatcher.admit_uploads(0.0)
+    dispatcher.start_uploads(0.0)
     dispatcher.fail(1, Fault.FILE, "EIO", 0.0, 0.0)
-    assert dispatcher.begin(0.0) == [2]
+    assert dispatcher.start_uploads(0.0) == [2]
     assert dispatcher.why(1, 0.0)[::2] == (Reason.ERROR, "EIO")
 
 
@@ -196,8 +196,8 @@ def test_failing_segment_does_not_block_others() -> None:
         dispatcher.register(candidate(at), 0.0)
     now, done = 0.0, set[int]()
     while len(done) < 4 and now < 600:
-        dispatcher.admit(now)
-        for at in dispatcher.begin(now):
+        dispatcher.admit_uploads(now)
+        for at in dispatcher.start_uploads(now):
             if at == 0:
                 dispatcher.fail(0, Fault.REFUSED, "EntityTooLarge", now, 0.0)
             else:
@@ -246,8 +246,8 @@ class Uploads:
     def step(self) -> None:
         """Decide, check the bounds, advance to the next event."""
         dispatcher, rules = self.dispatcher, self.dispatcher.limits
-        dispatcher.admit(self.now)
-        for at in dispatcher.begin(self.now):
+        dispatcher.admit_uploads(self.now)
+        for at in dispatcher.start_uploads(self.now):
             self.begun.setdefault(at, self.now)
             self.ends.append((self.now + self.seconds, at))
         assert dispatcher.begun <= rules.uploads
@@ -257,7 +257,7 @@ class Uploads:
         assert filled == dispatcher.buffered_bytes
         assert filled <= rules.buffer_bytes or len(in_buffer) == 1
         wake = min([dispatcher.wake_at(self.now), *[at for at, _ in self.ends]])
-        assert wake > self.now or dispatcher.admit(self.now) == []
+        assert wake > self.now or dispatcher.admit_uploads(self.now) == []
         self.now = max(self.now + 1e-3, min(wake, self.now + 50))
         for end, at in [each for each in self.ends if each[0] <= self.now]:
             self.ends.remove((end, at))
@@ -313,9 +313,9 @@ def test_rate_limit_is_reported_as_reason() -> None:
     dispatcher = Dispatcher(limits(bytes_per_second=MIB))
     for at in (1, 2):
         dispatcher.register(candidate(at, size=5 * MIB), 0.0)
-    dispatcher.admit(0.0)
-    assert dispatcher.begin(0.0) == [1]
-    assert dispatcher.begin(4.9) == []
+    dispatcher.admit_uploads(0.0)
+    assert dispatcher.start_uploads(0.0) == [1]
+    assert dispatcher.start_uploads(4.9) == []
     assert dispatcher.why(2, 4.9) == (Reason.RATE_LIMITED, 5.0, "")
     assert dispatcher.wake_at(4.9) == 5.0
-    assert dispatcher.begin(5.0) == [2]
+    assert dispatcher.start_uploads(5.0) == [2]

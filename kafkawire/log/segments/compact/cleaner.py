@@ -131,7 +131,7 @@ class SegmentCleaner:
         # start passes it.
         self._damaged: dict[int, int] = {}
 
-    def note(self, numbers: Iterable[int]) -> None:
+    def note_partitions(self, numbers: Iterable[int]) -> None:
         self._noted.update(numbers)
 
     def settings_changed(self, numbers: Iterable[int] | None) -> None:
@@ -319,7 +319,7 @@ class SegmentCleaner:
 
     async def _run(self, job: CleanJob) -> None:
         env, config = self._env, self._commit_log.config
-        rows = job.rows(env, self._node_id)
+        rows = job.output_segments(env, self._node_id)
         started = env.clock.monotonic()
         # As in the cutter: STARTED rows, files, one transaction, memory. A crash leaves the rows,
         # whose files the next start removes.
@@ -332,7 +332,7 @@ class SegmentCleaner:
             job.dirty_bytes,
         )
         try:
-            origin = await self._origins.of(job.planned)
+            origin = await self._origins.current_topics(job.planned)
             result: CompactResult = await env.worker.run(
                 "compact", job.arguments(rows, config, origin), _rate(config)
             )
@@ -378,7 +378,7 @@ class SegmentCleaner:
                 "%s cannot be compacted: %s, at offset %d in %s. Other partitions are compacted",
                 job.name_of(damage.number), damage.text, damage.offset, damage.path,
             )  # fmt: skip
-        self.note(job.left)
+        self.note_partitions(job.left)
         for share in result.cleaned:
             stats = share.stats
             if stats.unreadable:

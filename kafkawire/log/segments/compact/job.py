@@ -111,7 +111,7 @@ class _Cleaning:
             share.delete_retention_ms,
         )
         share.state.lost = self._read_lost_ranges()
-        outputs.begin(share, cleaner.cleaned.kept)
+        outputs.start_output(share, cleaner.cleaned.kept)
         # The map was full inside of a source: its rest is copied unchanged, to be cleaned the next
         # time, since a source is replaced whole.
         if touched_end > clean_end:
@@ -124,7 +124,7 @@ class _Cleaning:
                 outputs.write(parts)
             if cleaner.done:
                 break
-        outputs.end(clean_end, touched_end)
+        outputs.end_output(clean_end, touched_end)
         return CleanedShare(share.number, clean_end, touched_end, cleaner.stats)
 
     def _index(self) -> list[Aborted]:
@@ -282,8 +282,9 @@ def _whole(piece: bytes) -> int:
 
 class Outputs:
     """The segments that a compaction writes: those of cleaned batches, and one for the rests of
-    sources. Partition by partition: `begin`, perhaps `begin_rest` and `write_rest`, `write`...,
-    then `end` or `abandon`; finally `finish` or `discard`. OSError from the disk."""
+    sources. Partition by partition: `start_output`, perhaps `begin_rest` and `write_rest`,
+    `write`..., then `end_output` or `abandon`; finally `finish` or `discard`. OSError from the
+    disk."""
 
     __slots__ = ("_arguments", "_first", "_fs", "_in_rest", "_kept", "_made", "_noted", "_origins",
                  "_rest", "_share", "_size", "_state", "_waiting", "_writers")  # fmt: skip
@@ -298,7 +299,7 @@ class Outputs:
         self._share: PartitionToClean | None = None
         self._in_rest = False
 
-    def begin(self, share: PartitionToClean, kept: list[Aborted]) -> None:
+    def start_output(self, share: PartitionToClean, kept: list[Aborted]) -> None:
         """Begin the next partition, from its first source on. `kept` is filled with the aborted
         transactions that readers of the output must know."""
         if not self._writers:
@@ -327,7 +328,7 @@ class Outputs:
         # The state is written when the segment is finished, so it may still be filled.
         self._state.aborted = self._kept[self._noted :]
         self._noted = len(self._kept)
-        self._writers[-1].end(end_offset)
+        self._writers[-1].end_partition(end_offset)
 
     def write(self, parts: list[memoryview]) -> None:
         if self._waiting and self._size >= self._arguments.segment_bytes:
@@ -349,12 +350,12 @@ class Outputs:
         assert self._rest is not None, "no rest was begun"
         self._rest.write([part])
 
-    def end(self, clean_end: int, touched_end: int) -> None:
+    def end_output(self, clean_end: int, touched_end: int) -> None:
         """End the partition: cleaned below `clean_end`, then its rest."""
         self._end_part(clean_end)
         if self._in_rest:
             assert self._rest is not None
-            self._rest.end(touched_end)
+            self._rest.end_partition(touched_end)
         self._share, self._in_rest = None, False
 
     def abandon(self) -> None:
@@ -395,7 +396,7 @@ class Outputs:
 def _begin(
     writer: SegmentWriter, share: PartitionToClean, base: int, state: PartitionState
 ) -> None:
-    writer.begin(share.number, (share.topic_id, share.topic, share.index), base, state)
+    writer.start_partition(share.number, (share.topic_id, share.topic, share.index), base, state)
 
 
 def _nothing(output: SegmentOutput) -> Made:

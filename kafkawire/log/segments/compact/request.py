@@ -84,7 +84,7 @@ class CleanJob:
                 return f"{dirty.partition.topic}-{dirty.partition.index}"
         return f"partition {number}"
 
-    def rows(self, env: Env, node_id: int) -> list[SegmentRow]:
+    def output_segments(self, env: Env, node_id: int) -> list[SegmentRow]:
         """Return the segments to write."""
         count = 1
         if len(self._batch) == 1:

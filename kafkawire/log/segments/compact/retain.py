@@ -63,7 +63,7 @@ class Fates:
         self.aborted: list[Aborted] = []
         self.opened: dict[int, int] = {}
 
-    def scan(self, data: Buffer, at: int, head: BatchHead) -> None:
+    def add_batch(self, data: Buffer, at: int, head: BatchHead) -> None:
         """Add the next batch."""
         if head.attributes & CONTROL:
             kind = read_marker(data, at, head).kind
@@ -201,7 +201,7 @@ class Scanner:
         pos = 0
         while pos < stop:
             head = head_at(data, pos, stop, self.next_offset)
-            self.fates.scan(data, pos, head)
+            self.fates.add_batch(data, pos, head)
             self.next_offset = head.last_offset + 1
             pos += head.size_bytes
 
@@ -478,7 +478,7 @@ def move_times(records: RecordColumns, kept: list[int], deltas: list[int]) -> by
     data, out = records.data, bytearray()
     for at, delta in zip(kept, deltas, strict=True):
         # Length and attributes, then the time delta, which is replaced; the rest is copied.
-        _, pos = read_uvarint(data, records.begin(at))
+        _, pos = read_uvarint(data, records.record_start(at))
         _, rest = read_varlong(data, pos + 1)
         body = bytearray(data[pos : pos + 1])
         put_varint(body, delta)
@@ -496,9 +496,9 @@ def join_records(records: RecordColumns, kept: list[int]) -> bytearray:
         # Adjacent records are copied together.
         if at != last + 1 or first < 0:
             if first >= 0:
-                out += data[records.begin(first) : records.stops[last]]
+                out += data[records.record_start(first) : records.stops[last]]
             first = at
         last = at
     if first >= 0:
-        out += data[records.begin(first) : records.stops[last]]
+        out += data[records.record_start(first) : records.stops[last]]
     return out

@@ -101,7 +101,7 @@ class Cutter:
     async def run(self) -> bool:
         """Roll old journals and cut all that are due; return whether anything was cut."""
         # A swap of unknown outcome may have cut the same offsets.
-        await self._swapper.settle()
+        await self._swapper.check_unknown_outcomes()
         await self.timing.scan()
         await self._roll_if_old()
         cut = False
@@ -112,7 +112,7 @@ class Cutter:
     async def cut_all(self, partitions: Sequence[Partition]) -> None:
         """Cut all that rolled journals have of some partitions, whatever their age; what is damaged
         or belongs to an open transaction stays. Not concurrently with `run`."""
-        await self._swapper.settle()
+        await self._swapper.check_unknown_outcomes()
         while shares := await self._plan_of(partitions):
             before = [share.partition.cut_offset for share in shares]
             pins = Pins()
@@ -154,8 +154,8 @@ class Cutter:
         taken, self._taken = self._taken, set()
         return taken
 
-    def forget(self, numbers: Iterable[int]) -> None:
-        """Forget damage that was found in the journals of partitions whose leader changed."""
+    def clear_damage(self, numbers: Iterable[int]) -> None:
+        """Remove damage that was found in the journals of partitions whose leader changed."""
         for number in numbers:
             self.damaged.pop(number, None)
 
@@ -252,7 +252,7 @@ class Cutter:
             )
             for row, numbers in zip(rows, groups, strict=True)
         ]
-        origin = await self._origins.of(share.partition.number for share in shares)
+        origin = await self._origins.current_topics(share.partition.number for share in shares)
         job = CutArguments(
             self._node_id, rows[0].created_ms, journals, wanted, outputs, origin,
             self._commit_log.validation == HEAD_ONLY,
@@ -273,7 +273,8 @@ class Cutter:
                 # 3. One transaction makes them LIVE, then partitions switch to them.
                 await self._swapper.add(finished, None if since == NEVER else since, cut)
         except Exception:
-            # If the outcome is unknown the files may be those of LIVE rows: `settle` decides.
+            # If the outcome is unknown the files may be those of LIVE rows:
+            # `check_unknown_outcomes` decides.
             if not self._swapper.in_doubt(rows[0]):
                 await self._give_up(rows)
             raise
@@ -334,7 +335,7 @@ class Cutter:
         )
 
     def _given_up_of(self, partition: Partition) -> Sequence[LostRange]:
-        return self._given_up.of(partition.number, partition.topic_id)
+        return self._given_up.ranges_of_partition(partition.number, partition.topic_id)
 
     def _group(self, shares: list[CutShare]) -> tuple[list[SegmentRow], list[list[int]]]:
         """Return the segments to write, and the partitions in each."""

@@ -131,10 +131,10 @@ def _fill(
     for number in sorted(output.numbers):
         item = wanted[number]
         topic = (item.topic_id, item.topic, item.index)
-        writer.begin(number, topic, item.from_offset, item.state)
+        writer.start_partition(number, topic, item.from_offset, item.state)
         damage = _copy(writer, item, journals)
         if damage is None:
-            writer.end(item.to_offset)
+            writer.end_partition(item.to_offset)
         else:
             writer.abandon()
             result.damaged.append(damage)

@@ -48,7 +48,7 @@ class HashCollector:
         self._thread = ThreadPoolExecutor(1, "key-index")
         self._running: list[Future[None]] = []
 
-    def begin(self, number: int) -> None:
+    def start_partition(self, number: int) -> None:
         self._partition = _PartitionHashes(self._kernels, self._decompress, number)
 
     def add(self, parts: Sequence[Buffer], spans: PartSpans | None = None) -> None:
@@ -68,12 +68,12 @@ class HashCollector:
     def abandon(self) -> None:
         self._partition = None
 
-    def end(self) -> None:
+    def end_partition(self) -> None:
         if self._partition is not None:
             self._start(self._build, self._partition)
             self._partition = None
 
-    def settle(self) -> None:
+    def wait_for_reads(self) -> None:
         """Wait until the buffers of all parts are no longer read."""
         running, self._running = self._running, []
         for each in running:
@@ -82,7 +82,7 @@ class HashCollector:
     def section(self) -> bytes | None:
         """Return the body of the section; None if no partition has an index."""
         # The filters of the last partitions may still be computed.
-        self.settle()
+        self.wait_for_reads()
         filters = [each for each in self._filters if each is not None]
         return write_keys(filters) if filters else None
 

@@ -17,24 +17,24 @@ class PartSpans(NamedTuple):
 
 
 class KeyCollector(Protocol):
-    """The keys of the partitions of one segment: `begin`, `add`..., then `end` or `abandon` for
-    each, and finally `section` and `close`. Calls other than `begin` for a partition that was not
-    begun have no effect."""
+    """The keys of the partitions of one segment: `start_partition`, `add`..., then `end_partition`
+    or `abandon` for each, and finally `section` and `close`. Calls other than `start_partition` for
+    a partition that was not begun have no effect."""
 
-    def begin(self, number: int) -> None:
+    def start_partition(self, number: int) -> None:
         """Begin a partition."""
 
     def add(self, parts: Sequence[Buffer], spans: PartSpans | None = None) -> None:
         """Add whole batches whose checksums were verified, back to back; `spans`: where the parts
-        are, if they are in one buffer. They must not change until `settle` has returned."""
+        are, if they are in one buffer. They must not change until `wait_for_reads` has returned."""
 
     def abandon(self) -> None:
         """Discard the current partition."""
 
-    def end(self) -> None:
+    def end_partition(self) -> None:
         """End the current partition."""
 
-    def settle(self) -> None:
+    def wait_for_reads(self) -> None:
         """Wait until the parts that were added are no longer read."""
 
     def section(self) -> bytes | None:

@@ -25,7 +25,7 @@ class Origins:
         self._env = env
         self._catalog = catalog
 
-    async def of(self, numbers: Iterable[int]) -> JobOrigin:
+    async def current_topics(self, numbers: Iterable[int]) -> JobOrigin:
         """Return the current topics of these partitions, without deleted ones."""
         wanted = list(numbers)
         reported: set[bytes] = set()

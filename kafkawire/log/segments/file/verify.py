@@ -39,11 +39,11 @@ class _Problems(list[str]):
     def __init__(self) -> None:
         self.damaged: list[DamagedRange] = []
 
-    def note(self, text: object) -> None:
+    def add_text(self, text: object) -> None:
         self.append(str(text))
         self._check_room()
 
-    def damage(self, found: DamagedRange) -> None:
+    def add_damage(self, found: DamagedRange) -> None:
         """Add a damaged batch; adjacent ones become one range."""
         last = self.damaged[-1] if self.damaged else None
         # Adjacent batches are one sentence for the operator.
@@ -80,9 +80,11 @@ def _scrub(file: SegmentFile, pace: Pace, problems: _Problems) -> None:
     try:
         strangers = sorted(file.states(pace).keys() - known)
         if strangers:
-            problems.note(f"{file.path}: its state has partition {strangers[0]}, its directory not")
+            problems.add_text(
+                f"{file.path}: its state has partition {strangers[0]}, its directory not"
+            )
     except (FormatError, OSError) as failure:
-        problems.note(failure)
+        problems.add_text(failure)
     for section in file.trailer.sections:
         if section.kind != STATE:  # the directory was read; those unknown are checked as well
             try:
@@ -91,7 +93,7 @@ def _scrub(file: SegmentFile, pace: Pace, problems: _Problems) -> None:
                     _check_keys(file, check_keys(body), problems)
             # The other sections and partitions are checked all the same.
             except (FormatError, OSError) as failure:
-                problems.note(failure)
+                problems.add_text(failure)
     for entry in file.directory:
         _Scrubbed(file, entry, problems).run(pace)
 
@@ -103,11 +105,13 @@ def _check_keys(
     for number, keys in indexed.items():
         entry = entries.get(number)
         if entry is None:
-            problems.note(f"{file.path}: its key index has partition {number}, its directory not")
+            problems.add_text(
+                f"{file.path}: its key index has partition {number}, its directory not"
+            )
         elif keys.positions and (
             keys.positions[0] or keys.positions[-1] >= entry.length or keys.keys > entry.records
         ):
-            problems.note(f"{file.path}: its key index does not fit partition {number}")
+            problems.add_text(f"{file.path}: its key index does not fit partition {number}")
 
 
 class _Scrubbed:
@@ -124,9 +128,9 @@ class _Scrubbed:
         self.following = -1 << 63
         self.newest = -1
 
-    def note(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         entry = self._entry
-        self._problems.note(
+        self._problems.add_text(
             f"{self._file.path}: of {entry.topic}-{entry.index} (partition {entry.number}), {text}"
         )
 
@@ -135,14 +139,14 @@ class _Scrubbed:
         try:
             index = file.index(entry, pace)
         except (FormatError, OSError) as failure:
-            self._problems.note(failure)
+            self._problems.add_text(failure)
             return
         stop = entry.start + entry.length
         for position, length in index.runs(entry.start, stop, PIECE_BYTES):
             # Through the mapping what the disk cannot read would end the process.
             bad = file.read_ahead(position, position + length, pace)
             for at, end in bad:
-                self.note(f"the disk cannot read bytes {at}-{end - 1}")
+                self.add_text(f"the disk cannot read bytes {at}-{end - 1}")
             self._blocks(index, position, length, bad)
         self._compare()
 
@@ -172,13 +176,13 @@ class _Scrubbed:
                 self._damage(start, start + size, first, end)
             # Readers by time trust the index.
             elif self.newest != newest:
-                self.note(f"the index has another timestamp for the block at {start}")
+                self.add_text(f"the index has another timestamp for the block at {start}")
 
     def _damage(self, start: int, stop: int, first: int, end: int) -> None:
         """Note bytes that are not what was written; the next block can be read."""
         entry = self._entry
         found = DamagedRange(entry.number, entry.topic, entry.index, first, end, start, stop)
-        self._problems.damage(found)
+        self._problems.add_damage(found)
         # The offsets of what was lost are not known.
         self.following = -1 << 63
 
@@ -215,9 +219,11 @@ class _Scrubbed:
     def _compare(self) -> None:
         entry = self._entry
         if self.following > entry.end_offset:
-            self.note(f"batches reach to {self.following}, the entry to {entry.end_offset}")
+            self.add_text(f"batches reach to {self.following}, the entry to {entry.end_offset}")
         found = self.batches, self.records, self.newest
         said = entry.batches, entry.records, entry.max_timestamp
         # Damaged batches were not counted: totals are compared only without damage.
         if found != said and not (self._problems or self._problems.damaged):
-            self.note(f"batches, records and newest timestamp are {found}, its entry says {said}")
+            self.add_text(
+                f"batches, records and newest timestamp are {found}, its entry says {said}"
+            )

@@ -45,7 +45,7 @@ class JobOrigins:
         topic = self._topics.get(topic_id) if self._may_index_keys else None
         return topic is not None and topic.configs.get(INDEX_KEYS) == "true"
 
-    def of(self, output: SegmentOutput, topic_ids: Iterable[bytes]) -> Origin | None:
+    def origin_of_output(self, output: SegmentOutput, topic_ids: Iterable[bytes]) -> Origin | None:
         if self._cluster_id is None:
             return None
         known = [self._topics[each] for each in dict.fromkeys(topic_ids) if each in self._topics]
@@ -58,9 +58,10 @@ INDEX_KEYS = "index.keys.enable"
 
 
 class SegmentWriter:
-    """A segment being written. Partition by partition: `begin`, `write`..., then `end` or
-    `abandon`; finally `finish` or `discard`. OSError from the disk, EEXIST if the file exists. As a
-    context it closes its handle after a failure; then the caller must remove the file.
+    """A segment being written. Partition by partition: `start_partition`, `write`..., then
+    `end_partition` or `abandon`; finally `finish` or `discard`. OSError from the disk, EEXIST if
+    the file exists. As a context it closes its handle after a failure; then the caller must remove
+    the file.
     """
 
     __slots__ = (
@@ -105,21 +106,22 @@ class SegmentWriter:
         if self._keys is not None:
             self._keys.close()
 
-    def begin(
+    def start_partition(
         self,
         number: int,
         topic: tuple[bytes, str, int],
         base_offset: int,
         state: PartitionState,
     ) -> None:
-        """Begin the next partition; `topic`: id, name, index. See SegmentBuilder.begin."""
-        self._builder.begin(number, *topic, base_offset, state)
+        """Begin the next partition; `topic`: id, name, index. See
+        SegmentBuilder.start_partition."""
+        self._builder.start_partition(number, *topic, base_offset, state)
         if self._origins.index_keys(topic[0]):
             if self._keys is None:
                 # A cut does not decompress; rewrites do.
                 self._keys = key_collector(decompress=self._output.generation > 0)
             if self._keys is not None:
-                self._keys.begin(number)
+                self._keys.start_partition(number)
 
     def write(self, parts: Sequence[memoryview], spans: PartSpans | None = None) -> None:
         """Write whole batches; their buffers must not change before the next flush. `spans`: where
@@ -141,10 +143,10 @@ class SegmentWriter:
     def next_offset(self) -> int:
         return self._builder.next_offset
 
-    def end(self, end_offset: int) -> None:
-        self._builder.end(end_offset)
+    def end_partition(self, end_offset: int) -> None:
+        self._builder.end_partition(end_offset)
         if self._keys is not None:
-            self._keys.end()
+            self._keys.end_partition()
 
     def abandon(self) -> None:
         # What is pending may be of the partitions before; the rest is overwritten.
@@ -159,7 +161,7 @@ class SegmentWriter:
         write_whole(self._file, self._pending, self._written, self._size)
         # The caller may change the buffers from here on; the thread must have read them.
         if self._keys is not None:
-            self._keys.settle()
+            self._keys.wait_for_reads()
         self._written += self._size
         self._pending = []
         self._size = 0
@@ -176,7 +178,7 @@ class SegmentWriter:
             return Made(self._output.path, self._output.uuid, 0, [])
         topics = (entry.topic_id for entry in self._builder.entries)
         keys = None if self._keys is None else self._keys.section()
-        rest = self._builder.finish(self._origins.of(self._output, topics), keys)
+        rest = self._builder.finish(self._origins.origin_of_output(self._output, topics), keys)
         self._pending.append(rest)
         self._size += len(rest)
         self._flush()

@@ -60,7 +60,7 @@ class DecommissionedSegments:
         """Return whether a segment is of a broker that is decommissioned."""
         return row.node_id in self._brokers()
 
-    async def next(self, leave_out: Collection[int]) -> Segment | None:
+    async def next_segment(self, leave_out: Collection[int]) -> Segment | None:
         """Return the next segment of the round with something to copy, without those whose ids are
         left out; None if there is none, or none among the rows that were read."""
         brokers = sorted(self._brokers())

@@ -100,13 +100,13 @@ def _copy(
     last, keep = parts[-1]
     entry = last.entries[keep.number]
     topic = (entry.topic_id, entry.topic, entry.index)
-    writer.begin(keep.number, topic, parts[0][1].from_offset, _state(parts))
+    writer.start_partition(keep.number, topic, parts[0][1].from_offset, _state(parts))
     for source, keep in parts:
         damage = _copy_range(writer, source, keep, pace)
         if damage is not None:
             writer.abandon()
             return damage
-    writer.end(parts[-1][1].to_offset)
+    writer.end_partition(parts[-1][1].to_offset)
     return None
 
 

@@ -281,7 +281,7 @@ class Rewriter:
         inputs = await self._choose_own(busy)
         if inputs or busy:
             return inputs  # one download at a time
-        other = await self._decommissioned.next(self._resting.keys())
+        other = await self._decommissioned.next_segment(self._resting.keys())
         return [] if other is None else [other.row]
 
     async def _choose_own(self, busy: Collection[int]) -> list[SegmentRow]:
@@ -368,7 +368,7 @@ class Rewriter:
                 row.created_ms,
                 await self._inputs(rewrite),
                 SegmentOutput(output.path, row.uuid, [], row.generation, row.retention_class),
-                await self._origins.of(rewrite.parts),
+                await self._origins.current_topics(rewrite.parts),
             )
             result: JobResult = await self._env.worker.run(
                 "rewrite", arguments, self._config.worker_bytes_per_second

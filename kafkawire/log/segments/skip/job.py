@@ -47,13 +47,13 @@ def run(fs: FileSystem, arguments: SkipArguments, pace: Pace) -> SkipResult:
                     outcomes.finish()
                     state.aborted = outcomes.aborted
                 topic = (entry.topic_id, entry.topic, entry.index)
-                writer.begin(entry.number, topic, entry.base_offset, state)
+                writer.start_partition(entry.number, topic, entry.base_offset, state)
                 gaps = _copy(writer, source, entry, outcomes)
                 reason = GONE if source.gone else DAMAGED
                 new = [LostRange(*gap, arguments.created_ms, reason) for gap in gaps]
                 # Also ranges that were lost before.
                 state.lost = sorted([*state.lost, *new])
-                writer.end(entry.end_offset)
+                writer.end_partition(entry.end_offset)
                 lost += [Lost(entry.number, entry.topic, entry.index, *gap) for gap in gaps]
             made = writer.finish()
     finally:

@@ -93,7 +93,7 @@ class SkipWriter:
             path,
             await self._entries(mappings),
             output,
-            await self._origins.of(mapping.number for mapping in mappings),
+            await self._origins.current_topics(mapping.number for mapping in mappings),
         )
         result = await self._run(arguments)
         made = await mappings_of(self._env, result.made, row, {})

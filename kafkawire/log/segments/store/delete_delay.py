@@ -42,7 +42,7 @@ class FileDelays:
         if delay_ms >= 0:
             self._deleted.update(dict.fromkeys(numbers, delay_ms))
 
-    def forget(self, numbers: Iterable[int]) -> None:
+    def remove_delays(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._deleted.pop(number, None)
 

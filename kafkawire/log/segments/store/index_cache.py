@@ -33,7 +33,9 @@ class SegmentAborted:
     def __init__(
         self, entries: Mapping[int, Sequence[Aborted]], damaged: str | None = None
     ) -> None:
-        self._by_number = {number: AbortedIndex.of(some, ()) for number, some in entries.items()}
+        self._by_number = {
+            number: AbortedIndex.from_entries(some, ()) for number, some in entries.items()
+        }
         self.damaged = damaged
         self.size_bytes = SEGMENT_BYTES + ENTRY_BYTES * sum(map(len, entries.values()))
 
@@ -74,7 +76,7 @@ class AbortedCache:
             self.size_bytes -= self._kept.pop(oldest).size_bytes
         return known
 
-    def forget(self, segment_id: int) -> None:
+    def remove_segment(self, segment_id: int) -> None:
         known = self._kept.pop(segment_id, None)
         if known is not None:
             self.size_bytes -= known.size_bytes

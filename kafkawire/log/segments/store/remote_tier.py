@@ -85,7 +85,7 @@ class Exchanged(Exception):
 class Cold(Protocol):
     """Reads segments that are in a remote tier."""
 
-    async def take(
+    async def read_batches(
         self, request: RemoteReadRequest, mapping: SegmentRange, segment: Segment
     ) -> Taken:
         """Return batches out of the row `mapping` of the partition, which covers the offset.
@@ -102,7 +102,7 @@ class Cold(Protocol):
     async def load_index(
         self, partition: LoadedPartition, mapping: SegmentRange, segment: Segment
     ) -> WarmIndex:
-        """Return the sparse index of the row. Raises as `take`."""
+        """Return the sparse index of the row. Raises as `read_batches`."""
 
 
 def readable_log_start(partition: LoadedPartition, store: SegmentStore) -> int:

@@ -270,7 +270,7 @@ class SegmentStore:
         self._opened[segment_id] = segment
         return segment, segment.file
 
-    def hold(self, segment: Segment) -> Callable[[], None]:
+    def pin(self, segment: Segment) -> Callable[[], None]:
         """Pin an open segment beyond `opened`; return the function to call once at the end."""
         segment.pins += 1
 

@@ -131,7 +131,7 @@ class SegmentSpans:
         self._store = store
         self._indexes = indexes
 
-    def take(
+    def checked_span(
         self,
         segment: Segment,
         file: File,
@@ -153,7 +153,7 @@ class SegmentSpans:
             taken.aborted = known.overlapping(mapping.number, request.offset, after)
         # The pin goes with the span, to whatever sends it.
         taken.span = FileSpan(
-            file, start, stop - start, self._store.hold(segment), warm.forget_checks
+            file, start, stop - start, self._store.pin(segment), warm.forget_checks
         )
         return taken
 
@@ -175,7 +175,7 @@ class SegmentSpans:
         after, whole = offset_after(warm, mapping, batches)
         if whole and after < plan.end:
             return None  # what follows may be added
-        taken = self.take(*opened, mapping, request, warm, batches)
+        taken = self.checked_span(*opened, mapping, request, warm, batches)
         if taken is None:
             return None
         if aborted is not None:

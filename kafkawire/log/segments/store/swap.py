@@ -177,11 +177,11 @@ class Swapper:
         return not self._lock.locked() and not self._doubts
 
     def in_doubt(self, row: SegmentRow) -> bool:
-        """Return whether the outcome of the swap that finishes this segment is unknown; `settle`
-        finds it out, and discards the file if it was not committed."""
+        """Return whether the outcome of the swap that finishes this segment is unknown;
+        `check_unknown_outcomes` finds it out, and discards the file if it was not committed."""
         return any(each is row for swap in self._doubts for each, _ in swap.finished)
 
-    async def settle(self) -> None:
+    async def check_unknown_outcomes(self) -> None:
         """Check whether swaps with an unknown outcome were committed, and apply those that were."""
         async with self._lock:
             await self._settle()
@@ -263,10 +263,10 @@ class Swapper:
         # One call at a time: no older result is applied after a newer one.
         async with self._answers:
             rows = await call()
-            self.take(rows)
+            self.apply_states(rows)
             return rows
 
-    def take(self, rows: Sequence[SegmentRow]) -> None:
+    def apply_states(self, rows: Sequence[SegmentRow]) -> None:
         """Apply the states of segments in SQL; those without mappings wait for their deletion."""
         others = self._store.others
         for row in rows:

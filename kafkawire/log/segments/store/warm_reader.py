@@ -248,7 +248,7 @@ class WarmReader:
             return await self._take_either(request, cold, mapping, segment)
         failure: KafkaError | OSError | None = None
         try:
-            taken = await cold.take(request, mapping, segment)
+            taken = await cold.read_batches(request, mapping, segment)
             if taken.batches or taken.whole or not request.patience_s or not segment.row.local:
                 return taken
         except (KafkaError, OSError) as caught:
@@ -272,7 +272,7 @@ class WarmReader:
         except (KafkaError, OSError) as failure:
             if not segment.row.object or code_of(failure) is ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            taken = await cold.take(request, mapping, segment)
+            taken = await cold.read_batches(request, mapping, segment)
             logger.debug("reading segment %s from its object: %s", segment.name, failure)
             # Only after the object was read: the file alone is bad.
             cold.file_damaged(segment)
@@ -312,7 +312,7 @@ class WarmReader:
                 return taken
         size = max(request.room, 0)
         # 2. As bytes, of which only so many are in memory at a time.
-        await self._in_flight.take(size)
+        await self._in_flight.wait_for_room(size)
         try:
             # From here to the pin nothing may be awaited, since rows and files may be replaced
             # meanwhile.
@@ -349,10 +349,10 @@ class WarmReader:
                 )
             if batches is None:
                 return None
-            # `take` needs them in the cache.
+            # `read_batches` needs them in the cache.
             if request.committed:
                 await self._read_aborted(file, mapping)
-            return self._spans.take(segment, file, mapping, request, warm, batches)
+            return self._spans.checked_span(segment, file, mapping, request, warm, batches)
 
     async def _read_aborted(self, file: File, mapping: SegmentRange) -> SegmentAborted:
         known = self.indexes.aborted.find(mapping.segment_id)

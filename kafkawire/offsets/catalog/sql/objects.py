@@ -156,7 +156,7 @@ class SqlObjects(ObjectChanges):
         generation, result = await self._transact(
             lambda session: (seen.raise_generation(session, node_id), work(session))
         )
-        seen.note(generation)
+        seen.note_generation(generation)
         return result
 
     async def _change(self, method: str, work: Callable[[ObjectRows], T]) -> T:

@@ -116,7 +116,7 @@ def from_dict(document: Mapping[str, Any]) -> Job:
     root.only(SECTIONS)
     job = root.section("job", needed=True)
     job.only(("name",))
-    name = job.name_of("name")
+    name = job.get_name("name")
     dead = root.section("dead_letter")
     dead.only(("path",))
     done = Job(
@@ -125,7 +125,7 @@ def from_dict(document: Mapping[str, Any]) -> Job:
         _format(root.section("value"), "value"),
         _format(root.section("key"), "key"),
         _table(root.section("table", needed=True)),
-        dead.text("path", needed=bool(dead.values)).rstrip("/"),
+        dead.get_text("path", needed=bool(dead.values)).rstrip("/"),
         _running(root.section("run"), root.section("spark")),
     )
     dead_path, path = f"{done.dead_letters}/", f"{done.table.path}/"
@@ -162,7 +162,7 @@ def _reading(section: JobSection) -> SourceSection:
             "fail_on_data_loss", "requests_at_once",
         )
     )  # fmt: skip
-    url, bootstrap = section.text("url"), section.text("bootstrap")
+    url, bootstrap = section.get_text("url"), section.get_text("bootstrap")
     if split_address(url):
         raise JobError(f"[source] url is {url!r}, the address of a broker: that is for bootstrap")
     if not url and not bootstrap:
@@ -172,7 +172,7 @@ def _reading(section: JobSection) -> SourceSection:
     strict = section.flag("fail_on_data_loss", True)
     source = Source(url, bootstrap, isolation, strict, at_once)
     subscribe = section.texts("subscribe")
-    pattern, assign = section.pattern("subscribe_pattern"), section.partitions("assign")
+    pattern, assign = section.pattern("subscribe_pattern"), section.get_partitions("assign")
     if sum(map(bool, (subscribe, pattern, assign))) != 1:
         raise JobError("[source] needs exactly one of subscribe, subscribe_pattern and assign")
     starting = section.offsets("starting_offsets", (EARLIEST, LATEST), EARLIEST)
@@ -197,7 +197,7 @@ def _format(section: JobSection, where: str) -> Format:
     given: dict[str, Any] = {
         name: str(section.whole(name, 0, 1, 1 << 31))
         if name == "version" and not isinstance(section.values[name], str)
-        else section.text(name)
+        else section.get_text(name)
         for name in section.values
     }
     return Format(**given).validate(where)
@@ -215,7 +215,7 @@ def _table(section: JobSection) -> TableSpec:
         raise JobError(f"[table] has a catalog, which is for the format iceberg, not {form}")
     if form == PARQUET and "history" in section.values:
         raise JobError("[table] has a history, which a table of the format parquet has not")
-    path = section.text("path", needed=True).rstrip("/")
+    path = section.get_text("path", needed=True).rstrip("/")
     if not path:
         raise section.wrong("path", "a folder, or s3://BUCKET/PREFIX")
     return TableSpec(
@@ -223,7 +223,7 @@ def _table(section: JobSection) -> TableSpec:
         path,
         section.partition_columns("partition_by", PartitionColumn),
         section.one_of("compression", COMPRESSIONS, "zstd"),
-        section.size("file_bytes", 64 << 20, 1 << 16, 4 << 30),
+        section.get_size("file_bytes", 64 << 20, 1 << 16, 4 << 30),
         section.flag("topic_column", True),
         section.flag("timestamp_type_column", False),
         section.properties("catalog"),
@@ -238,8 +238,8 @@ def _running(section: JobSection, spark: JobSection) -> Running:
     return Running(
         section.one_of("mode", (BATCH, CONTINUOUS), BATCH),
         section.seconds("every", 30.0),
-        section.text("master"),
-        section.size("task_bytes", 64 << 20, 1 << 16, 4 << 30),
+        section.get_text("master"),
+        section.get_size("task_bytes", 64 << 20, 1 << 16, 4 << 30),
         section.whole("max_offsets_per_run", 0, 0, 1 << 62),
         section.one_of("on_damage", (FAIL, DEAD_LETTER), FAIL),
         spark.settings(),

@@ -118,7 +118,7 @@ class Layout:
     reads: Selection
 
     @classmethod
-    def of(cls, job: Job, key: Sequence[pa.Field], value: Sequence[pa.Field]) -> Layout:
+    def from_job(cls, job: Job, key: Sequence[pa.Field], value: Sequence[pa.Field]) -> Layout:
         """Build the layout. `key`, `value`: the columns of keys and values. Raises JobError."""
         native = Selection((*NATIVE.names, INDEX_NAME)).arrow_schema()
         spec = job.table

@@ -54,16 +54,16 @@ class JobSection:
             return JobError(f"[{self.name}] needs {key}: {allowed}")
         return JobError(f"[{self.name}] {key} is {value!r}, it must be {allowed}")
 
-    def text(self, key: str, *, needed: bool = False) -> str:
+    def get_text(self, key: str, *, needed: bool = False) -> str:
         """Return a string, "" by default."""
         value = self.values.get(key, "")
         if not isinstance(value, str) or (needed and not value):
             raise self.wrong(key, "a string")
         return value
 
-    def name_of(self, key: str) -> str:
+    def get_name(self, key: str) -> str:
         """Return a name that can be part of a file name."""
-        value = self.text(key, needed=True)
+        value = self.get_text(key, needed=True)
         if not NAME.fullmatch(value):
             raise self.wrong(key, "letters, digits, '.', '_' and '-', 100 at most")
         return value
@@ -94,7 +94,7 @@ class JobSection:
             raise self.wrong(key, f"a whole number from {least} to {most}")
         return value
 
-    def size(self, key: str, default: int, least: int, most: int) -> int:
+    def get_size(self, key: str, default: int, least: int, most: int) -> int:
         """Return bytes, given as a number or a string like "64 MiB"; k, M, G are powers of 1024."""
         value = self.values.get(key, default)
         match = SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -117,14 +117,14 @@ class JobSection:
 
     def pattern(self, key: str) -> str:
         """Return a regular expression, "" by default."""
-        value = self.text(key)
+        value = self.get_text(key)
         try:
             re.compile(value)
         except re.error as error:
             raise self.wrong(key, f"a regular expression ({error})") from None
         return value
 
-    def partitions(self, key: str) -> Mapping[str, tuple[int, ...]] | None:
+    def get_partitions(self, key: str) -> Mapping[str, tuple[int, ...]] | None:
         """Return topic -> partitions, given as `assign = { orders = [0, 1] }`; None if absent."""
         value = self.values.get(key)
         if value is None:

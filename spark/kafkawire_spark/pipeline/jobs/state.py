@@ -84,7 +84,7 @@ class Share:
     gaps: tuple[OffsetGap, ...] = ()
 
     @classmethod
-    def of(cls, account: Account, dead: int) -> Share:
+    def from_account(cls, account: Account, dead: int) -> Share:
         """Build the share of an account; `dead` of its rows are dead letters."""
         counts, gaps = dict(account.counts), tuple(account.gaps)
         return cls(account.range, account.rows - dead, dead, counts, gaps)
@@ -154,7 +154,9 @@ class RunRecord:
     ids: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: Run, done: Iterable[Done], at_ms: int = 0, seconds: float = 0.0) -> RunRecord:
+    def from_results(
+        cls, run: Run, done: Iterable[Done], at_ms: int = 0, seconds: float = 0.0
+    ) -> RunRecord:
         """Build the record of a run from the results of its tasks, in task order."""
         ordered = sorted(done, key=lambda one: one.task)
         files = tuple(file for one in ordered for file in one.files)
@@ -300,10 +302,10 @@ class TableState:
         self.place.put(f"{FOLDER}/latest.json", dump_json(hint._asdict()))
 
     def table(self) -> dict[str, Any] | None:
-        """Read the description written by `describe`; None for a new table."""
+        """Read the description written by `write_description`; None for a new table."""
         return self._json("table.json")
 
-    def describe(self, plain: Mapping[str, Any], *, new: bool) -> None:
+    def write_description(self, plain: Mapping[str, Any], *, new: bool) -> None:
         """Write the description. Raises FileExistsError if `new` and it exists."""
         self.place.put(f"{FOLDER}/table.json", dump_json(plain), if_absent=new)
 
@@ -319,7 +321,7 @@ class TableState:
         assert there is not None  # intents are never deleted
         return there
 
-    def record(self, number: int) -> RunRecord | None:
+    def read_record(self, number: int) -> RunRecord | None:
         plain = self._json(f"commits/{number:020}.json")
         return load_record(plain) if plain is not None else None
 
@@ -330,9 +332,9 @@ class TableState:
         """Write the record; return False if the run already had one."""
         return self._put(f"commits/{record.run:020}.json", dump(record))
 
-    def records(self, first: int = 1) -> Iterator[RunRecord]:
+    def read_records(self, first: int = 1) -> Iterator[RunRecord]:
         """Return the records of runs from `first` on, in order."""
-        while (record := self.record(first)) is not None:
+        while (record := self.read_record(first)) is not None:
             yield record
             first += 1
 

@@ -51,14 +51,14 @@ def own(table: Table, job: Job, layout: Layout) -> None:
         # Readers of the table must know it: an adopted table has rows without offsets.
         plain |= {"adopted": True} if first or exists else {}
         try:
-            state.describe(plain, new=True)
+            state.write_description(plain, new=True)
         except FileExistsError:
             own(table, job, layout)
     elif (
         known["columns"].keys() != plain["columns"].keys()
         or known["dead_letters"] != job.dead_letters
     ):
-        state.describe({**known, **plain}, new=False)
+        state.write_description({**known, **plain}, new=False)
 
 
 def _refusal(table: Table, job: Job, layout: Layout | None) -> str:

@@ -230,7 +230,7 @@ class ParquetTable:
         start = state.snapshot(snapshot) if snapshot else TableSnapshot(0, 0, ())
         files = {file.path: file for file in start.files}
         run, compaction = start.run, start.compaction
-        for record in state.records(run + 1):
+        for record in state.read_records(run + 1):
             if upto is not None and record.run > upto:
                 break
             run = record.run
