@@ -1,7 +1,8 @@
 """Names say what a function does, and what prose refers to exists.
 
 No function is named by a bare participle: `refused` may build an answer, raise an error or be a
-state, and no search finds it. References are those of docstrings, comments, READMEs and pages of
+state, and no search finds it. No public method name has many meanings, except words that every
+reader knows. References are those of docstrings, comments, READMEs and pages of
 docs: dotted names of modules and of what is in them, members of classes, and paths of files.
 """
 
@@ -96,6 +97,98 @@ if True:
     assert set(participles(ast.parse(text))) == expected
     assert unlisted(["a.py:opened"], STAY) == sorted(["a.py:opened", *STAY])
     assert unlisted([*STAY, "a.py:opened"], STAY) == ["a.py:opened"]
+
+
+# Meanings of method names.
+
+MAX_MEANINGS = 3
+CONVENTIONAL = {
+    "abort": "ends a connection or write at once, without its rest (asyncio, Spark)",
+    "add": "puts one more into a collection, count or file (set.add)",
+    "alter": "stores changes that an admin request asks for (Kafka's AlterConfigs)",
+    "append": "adds to the end of a log, file or list (list.append)",
+    "apply": "changes the state as a decision or record says; the only mutator (state machines)",
+    "cancel": "ends a timer, call or wait before it happens (asyncio)",
+    "check": "raises or returns what is wrong, and changes nothing",
+    "close": "ends use of a resource; a second call has no effect (io)",
+    "commit": "makes a transaction or offsets durable (SQL, Kafka)",
+    "connect": "opens the connection to another process or a database (socket)",
+    "copy": "returns or stores the same contents once more (copy)",
+    "create": "makes something that did not exist (Kafka's CreateTopics)",
+    "decide": "returns what follows from a request and changes nothing (state machines)",
+    "delete": "removes something stored (SQL, S3, Kafka's DeleteTopics)",
+    "find": "returns what matches, or None or nothing (str.find)",
+    "finish": "writes or does the rest, and returns the result",
+    "get": "returns the value of a key, usually None without one (dict.get)",
+    "list": "returns names or objects in order (S3's ListObjects)",
+    "load": "brings stored state into memory (json.load)",
+    "open": "returns a file, store or connection to use, until `close` (open)",
+    "put": "stores a value under a key, over an earlier one (queue.put, S3's PutObject)",
+    "read": "returns what is stored, and leaves it there (io)",
+    "release": "gives back what was acquired (threading.Lock)",
+    "remove": "takes one out of a collection (list.remove)",
+    "run": "does the whole job of the object, until it is done or cancelled (asyncio.run)",
+    "scan": "goes through all stored entries of a range, or all that is due",
+    "send": "passes bytes or a request to the other end of a connection (socket)",
+    "start": "begins work in the background, until `stop` or `close` (threading.Thread)",
+    "stop": "ends what `start` began",
+    "update": "changes fields of something that exists (dict.update, SQL)",
+    "verify": "compares a claim with what is stored, and raises or returns the difference",
+    "wait": "returns when a condition holds (threading.Condition)",
+    "write": "stores bytes or rows at a position (io)",
+}
+"""Words with a meaning that readers know, and what their methods have in common."""
+
+Parameters = tuple[str, ...]
+
+
+def meanings(modules: Iterable[ast.Module]) -> dict[str, set[Parameters]]:
+    """Return the meanings of each public name of methods: what differs in the positional parameters
+    means something else. Classes that implement a Protocol have its names and parameters."""
+    found: dict[str, set[Parameters]] = {}
+    for node in (each for module in modules for each in ast.walk(module)):
+        for each in node.body if isinstance(node, ast.ClassDef) else ():
+            if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            words = {ast.unparse(one).rpartition(".")[2] for one in each.decorator_list}
+            if not each.name.startswith("_") and words.isdisjoint((*PROPERTIES, "overload")):
+                names = [one.arg for one in (*each.args.posonlyargs, *each.args.args)]
+                bound = "staticmethod" not in words
+                found.setdefault(each.name, set()).add(tuple(names[bound:]))
+    return found
+
+
+def vague(found: dict[str, set[Parameters]]) -> list[str]:
+    """Return the names with more than MAX_MEANINGS."""
+    return sorted(name for name, each in found.items() if len(each) > MAX_MEANINGS)
+
+
+def test_method_names_have_few_meanings() -> None:
+    assert unlisted(vague(meanings(tree(path) for path in sources())), CONVENTIONAL) == []
+
+
+def test_vague_method_names_are_detected() -> None:
+    text = """
+class Port(Protocol):
+    def take(self, size: int) -> None: ...
+class Implementation:
+    async def take(self, size: int, *, whole: bool = False) -> None: ...
+class Other:
+    @classmethod
+    def take(cls) -> None: ...
+class Third:
+    @staticmethod
+    def take(rows: list[int]) -> None: ...
+"""
+    another = "class Fourth:\n    {}def {}(self, wanted, now_ms): ..."
+    few = ast.parse(text)
+    assert meanings([few]) == {"take": {("size",), (), ("rows",)}}
+    assert vague(meanings([few])) == []
+    assert vague(meanings([few, ast.parse(another.format("", "take"))])) == ["take"]
+    assert vague(meanings([few, ast.parse(another.format("", "_take"))])) == []
+    assert vague(meanings([few, ast.parse(another.format("@property\n    ", "take"))])) == []
+    assert unlisted(["take", *CONVENTIONAL], CONVENTIONAL) == ["take"]
+    assert unlisted([*CONVENTIONAL][1:], CONVENTIONAL) == ["abort"]
 
 
 # References in prose.
