@@ -281,6 +281,9 @@ class Produce:
             )
         why = build_failure_fields(failure)
         self.counts.count_error("Produce", why[0])
+        # The error of a log that refuses all batches is one object: with the frames of each request
+        # it would hold the memory of all of them.
+        failure.__traceback__ = None
         return item[0], item[1], *why
 
     def _continue(
