@@ -46,7 +46,7 @@ from kafkawire.server.listeners.addresses import AddressError, ready_line
 from kafkawire.server.listeners.limits import ListenerLimits
 from kafkawire.server.listeners.security import ListenerError, ListenerSecurity
 from kafkawire.server.metadata_check import MetadataCheck, warn_of_common_loss
-from kafkawire.server.reload import Reloader
+from kafkawire.server.reload import ConfigFile, Reloader
 from kafkawire.server.service_manager import READY, STOPPING, SUPERSEDED_CODE, notify
 
 if TYPE_CHECKING:
@@ -331,14 +331,16 @@ class Server:
         await self.host.drain(LINGER_S)
 
 
-def serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> int:
-    """Run until SIGINT or SIGTERM; SIGHUP reads the options again with `reread`.
-
+def serve(
+    options: ServeOptions, reread: Callable[[], ServeOptions], config_file: ConfigFile | None
+) -> int:
+    """Run until SIGINT or SIGTERM; SIGHUP, or a change of `config_file`, reads the options again
+    with `reread`.
 
     Returns the exit code: 0; 1 if it could not start, 2 if an option is invalid, or data folder,
     metadata and tier do not belong together; 3 if the broker was started elsewhere.
     """
-    return _run(_serve(options, reread))
+    return _run(_serve(options, Reloader(options, reread, config_file)))
 
 
 def _run(main: Coroutine[object, object, int]) -> int:
@@ -360,8 +362,8 @@ async def _start_broker(options: ServeOptions, env: Env) -> Broker:
     )  # fmt: skip
 
 
-async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> int:
-    stop, reloader = asyncio.Event(), Reloader(options, reread)
+async def _serve(options: ServeOptions, reloader: Reloader) -> int:
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(report_unretrieved)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -382,15 +384,20 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
 
     OwnRemoval(server.broker, server.broker.removal, on_removed).start()
     _spare_collector()
+    if name := server.broker.config.cluster_name:
+        logger.info("broker %d of cluster %s", server.broker.node_id, name)
     if options.worker is None or link is None:
         print(ready_line(options, server.broker.listeners), flush=True)
     else:
         link.send_ready(server.broker, server.open_shared)
         await _begin_role(server.broker, options.worker, link, end)
     notify(READY, os.environ)
-    reloading = server.broker.env.spawn(reloader.run(server.broker), "reload")
+    env = server.broker.env
+    reloading = env.spawn(reloader.run(server.broker), "reload")
+    watching = env.spawn(reloader.watch(server.broker), "watch the configuration file")
     await stop.wait()
     reloading.cancel()
+    watching.cancel()
     logger.info("stopping")
     notify(STOPPING, os.environ)
     if end.hands_over:

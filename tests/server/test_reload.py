@@ -1,9 +1,13 @@
-"""SIGHUP: the configuration file is read again; dynamic settings change, others are reported."""
+"""SIGHUP, or a changed file: it is read again; dynamic settings change, others are reported.
+
+Covers: kafkawire.server.reload, kafkawire.changed_content.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +17,12 @@ import pytest
 from kafkawire.broker.options import ServeOptions
 from kafkawire.cli.serving.options import Given
 from kafkawire.cli.serving.run import read, serve_options
+from kafkawire.cli.serving.sources import read_file
 from kafkawire.codec.configs.settings import ConfigError
-from kafkawire.server.reload import Reloader
+from kafkawire.server.reload import ConfigFile, Reloader
 from tests.kit.admin import FakeBroker
 from tests.kit.configs import BROKER, alter, make
+from tests.kit.waiting import ticks
 
 BEFORE = ServeOptions([], {}, "/data", "", {"log.retention.ms": "5", "num.partitions": "2"})
 
@@ -139,3 +145,58 @@ def test_command_line_overrides_reloaded_file(tmp_path: Path) -> None:
         file.write_text(f"[settings]\nnum.partitions = 9\nmax.connections = {count}\n")
         options = serve_options(read(given, {}))
         assert options.settings == {"num.partitions": "2", "max.connections": count}
+
+
+def lines(caplog: pytest.LogCaptureFixture, file: Path) -> list[str]:
+    said = [record.getMessage() for record in caplog.records if str(file) in record.getMessage()]
+    caplog.clear()
+    return said
+
+
+async def test_a_changed_file_takes_effect_once_it_is_complete(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "k.toml"
+    start = "[settings]\nlog.retention.ms = 5\nnum.partitions = 2\n"
+    file.write_text(start)
+    given = Given({"data": [str(tmp_path / "d")], "listen": ["127.0.0.1:0"]}, [], str(file), False)
+
+    def reread() -> ServeOptions:
+        return serve_options(read(given, {}))
+
+    broker = broker_before()
+    watched = ConfigFile(str(file), lambda: read_file(str(file)))
+    reloader = Reloader(reread(), reread, watched)
+    running = asyncio.create_task(reloader.run(broker))  # type: ignore[arg-type]
+
+    async def polled(times: int = 2) -> list[str]:
+        for _ in range(times):
+            await reloader.check(broker, watched)  # type: ignore[arg-type]
+            await ticks(50)
+        return lines(caplog, file)
+
+    assert await polled() == []
+    file.write_text(start.replace("= 5", "= 7").replace("= 2", "= 3"))
+    assert await polled(1) == [], "it may be half-written"
+    assert await polled(1) == [
+        f"{file}: log.retention.ms is now '7'",
+        f"{file}: changed, but needs a restart: num.partitions",
+    ]
+    assert broker.config.texts["log.retention.ms"] == "7"
+    file.write_text(start[:-5])  # the last line is cut off
+    (said,) = await polled(4)
+    assert said.startswith(f"{file}: nothing was changed: config={file}: it must be a valid TOML")
+    file.write_text("")
+    assert await polled(4) == [f"{file}: nothing was changed: the file is empty"]
+    file.unlink()
+    (said,) = await polled(4)
+    assert "a readable file" in said
+    assert broker.config.texts["log.retention.ms"] == "7"
+    file.write_text(start)
+    assert f"{file}: log.retention.ms is now '5'" in await polled()
+    running.cancel()
+
+
+def test_a_pipe_is_read_only_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert read_file(str(tmp_path / "pipe")) is None

@@ -21,7 +21,7 @@ from kafkawire.broker.options import (
     is_loopback,
 )
 from kafkawire.cli.serving.options import Given, parse
-from kafkawire.cli.serving.sources import Sourced, Sources, collect
+from kafkawire.cli.serving.sources import PREFIX, Sourced, Sources, collect, read_file
 from kafkawire.cli.shared.options import (
     WILDCARDS,
     OptionError,
@@ -266,12 +266,18 @@ def run(given: Given, environ: Mapping[str, str]) -> int:
         return supervise(chosen, given.words())
     # objects created from here on exist as long as the broker, which enables the collector
     gc.disable()
+    from kafkawire.server.reload import ConfigFile
     from kafkawire.server.run import serve
 
     # The collection at the end of the start reads what the start has made, not modules and classes,
     # which would take a tenth of it. A frozen class that dataclass(slots=True) replaced is kept.
     gc.freeze()
-    return serve(chosen, lambda: serve_options(read(given, environ), given.worker))
+    path = given.config or environ.get(PREFIX + "CONFIG")
+    return serve(
+        chosen,
+        lambda: serve_options(read(given, environ), given.worker),
+        ConfigFile(path, lambda: read_file(path)) if path else None,
+    )
 
 
 def has_workers(chosen: ServeOptions, sources: Sources) -> bool:

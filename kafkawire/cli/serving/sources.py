@@ -201,6 +201,13 @@ def _from_file(found: Sources, path: str) -> None:
             raise OptionError(f"config {path}", name, f"one of {allowed}")
 
 
+def read_file(path: str) -> bytes | None:
+    """Return the content of a file; None for a pipe, which can be read only once. Raises
+    OSError."""
+    file = Path(path)
+    return file.read_bytes() if file.is_file() or not file.exists() else None
+
+
 def _texts(name: str, value: Any, source: str) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)

@@ -1,14 +1,14 @@
 """The contexts of the TLS listeners of a broker, built again when a PEM file changes.
 
-Contents are compared, not times: Kubernetes replaces a link to a folder. A changed file is used
-once it was the same in two reads, because a certificate and its key are often written one after the
-other. Open connections keep the context they began with. Files that cannot be used change nothing.
+Contents are compared, not times: Kubernetes replaces a link to a folder. Open connections keep the
+context they began with. Files that cannot be used change nothing.
 """
 
 from __future__ import annotations
 
 import logging
 
+from kafkawire.changed_content import POLL_S, SettledContent
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.security.principals import USER, Principal
@@ -16,9 +16,6 @@ from kafkawire.security.tls.contexts import Contexts, TlsError, TlsSettings, dig
 from kafkawire.security.tls.mapping import PrincipalMapping, subject_of
 
 logger = logging.getLogger(__name__)
-
-POLL_S = 3.0
-"""Interval of reading the files: three small reads in a thread."""
 
 
 class Certificates:
@@ -28,7 +25,8 @@ class Certificates:
         self._env = env
         self._settings = settings
         self._mapping = PrincipalMapping(rules)
-        self._seen = self._refused = contexts.digest
+        self._content = SettledContent(contexts.digest)
+        self._refused = ""
         self.contexts = contexts
 
     @classmethod
@@ -54,23 +52,19 @@ class Certificates:
         """Load the files if they have changed, and are the same as at the last call."""
         try:
             digest = await self._env.offload.submit("files", digest_of, self._settings)
-            if digest != self._seen:
-                self._seen = digest
-                return
-            if digest in (self.contexts.digest, self._refused):
+            if not self._content.is_new(digest) or digest == self.contexts.digest:
                 return
             self.contexts = await self._env.offload.submit("files", load, self._settings)
         except TlsError as wrong:
             self._refuse(str(wrong))
             return
-        self._refused = self.contexts.digest
+        self._refused = ""
         logger.info("the TLS certificate was loaded again from %s", self._settings.keystore)
 
     def _refuse(self, why: str) -> None:
-        """Log once for each version of the files that cannot be used."""
-        seen = self._seen if self._seen != self.contexts.digest else why.encode()
-        if self._refused != seen:
-            self._refused = seen
+        """Log once why files cannot be used."""
+        if self._refused != why:
+            self._refused = why
             logger.critical(
                 "%s: the certificate loaded before stays in use for new connections; repair the "
                 "file, which is read again every few seconds",
