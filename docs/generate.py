@@ -172,10 +172,10 @@ exists.
 One listener can have some settings of its own, as `listener.name.NAME.SETTING`
 ([security.md](security.md#settings-of-one-listener)).
 
-On SIGHUP a broker reads the TOML file again: dynamic settings and the log level are taken over, and
-the log says what has changed, what needs a restart, and what is overridden by
-a value stored through IncrementalAlterConfigs. A file with a mistake changes
-nothing.
+A broker reads the TOML file again when it has changed, and on SIGHUP: dynamic settings and the log
+level are taken over, and the log says what has changed, what needs a restart, and what is
+overridden by a value stored through IncrementalAlterConfigs. A file with a mistake changes nothing
+([operate.md](operate.md#change-settings)).
 
 As with Apache Kafka, IncrementalAlterConfigs also takes dynamic broker settings of Kafka that are
 not in the table below, and unknown names: they are kept and shown, a warning is logged,

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from kafkawire.broker.overrides import ResourceType
+from kafkawire.codec.configs.pending import PENDING
 from kafkawire.codec.configs.settings import BROKER_CONFIGS
 from kafkawire.log_lines import LineLimit, shorten_for_log
 from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange, TopicInfo
@@ -80,7 +81,8 @@ class ChangeLog:
         """Report a changed setting. The value of an unknown one is left out, because it may be a
         secret."""
         resource = _resource(change)
-        known = change.resource_type != ResourceType.BROKER or change.key in BROKER_CONFIGS
+        name = change.key.removeprefix(PENDING)
+        known = change.resource_type != ResourceType.BROKER or name in BROKER_CONFIGS
         details = {"value": change.value} if known else {}
         self._audit.record_change(
             caller_of(sender), "setting changed", resource=resource, name=change.key, **details

@@ -31,6 +31,7 @@ from kafkawire.broker.overrides import (
     layers_of,
     topic_overrides,
 )
+from kafkawire.broker.read_only import ReadOnly, check_writable
 from kafkawire.codec.configs.group_config import list_beyond
 from kafkawire.codec.configs.settings import BROKER_CONFIGS, BrokerConfig, check_broker
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
@@ -112,6 +113,7 @@ class ConfigService:
         self._broker = broker
         self._lock = lock
         self._log = log
+        self._read_only = ReadOnly(broker.config, broker.log.commit_log)
 
     def layers(self) -> Layers:
         """Return the broker's current settings by layer."""
@@ -204,6 +206,7 @@ class ConfigService:
         fault = name_fault(resource.name)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+        check_writable(self._broker.config)
         topic = self._broker.catalog.by_name.get(resource.name)
         if topic is None:
             raise KafkaError(
@@ -289,6 +292,7 @@ class ConfigService:
         """Apply the broker's settings after those with these names have changed."""
         broker = self._broker
         broker.config.update(self.layers().merge_settings())
+        self._read_only.apply_setting()
         if broker.tiering is not None:
             broker.tiering.broker_changed()
         if any(BROKER_CONFIGS[name].of_topic for name in names if name in BROKER_CONFIGS):

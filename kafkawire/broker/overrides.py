@@ -17,6 +17,7 @@ from kafkawire.codec.configs.client_metrics_rows import CLIENT_METRICS_CONFIGS
 from kafkawire.codec.configs.durability_rules import new_topic_durability
 from kafkawire.codec.configs.group_config import check_group
 from kafkawire.codec.configs.listeners import is_of_listener
+from kafkawire.codec.configs.pending import PENDING, pending_row
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
@@ -149,9 +150,10 @@ def broker_overrides(
 ) -> dict[str, str]:
     """Return one run-time layer of the broker settings after `wishes`: that of this broker, or that
     of the whole cluster. Invalid values are INVALID_REQUEST for brokers (KAFKA-13609)."""
-    _check_dynamic([wish.name for wish in wishes if wish.op is not Op.DELETE], whole_cluster)
+    names = [wish.name.removeprefix(PENDING) for wish in wishes if wish.op is not Op.DELETE]
+    _check_dynamic(names, whole_cluster)
     current = layers.of_cluster if whole_cluster else layers.of_broker
-    table = {wish.name: BROKER_CONFIGS.get(wish.name) or foreign_row(wish.name) for wish in wishes}
+    table = {wish.name: _broker_row(wish.name) for wish in wishes}
     defaults = {name: _text(row.default) for name, row in table.items()}
     after = _after({} if replace else current, wishes, table, defaults)
     if whole_cluster:
@@ -161,7 +163,13 @@ def broker_overrides(
     try:
         for name in table.keys() & after.keys():
             validate(table[name], after[name])
-        check_broker(layers.merge_settings())
+        effective = layers.merge_settings()
+        check_broker(effective)
+        pending = {
+            name.removeprefix(PENDING): text for name, text in after.items() if pending_row(name)
+        }
+        if pending:
+            check_broker({**effective, **pending})
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if sum(name not in BROKER_CONFIGS for name in after) > MAX_FOREIGN_CONFIGS:
@@ -170,6 +178,10 @@ def broker_overrides(
             f"At most {MAX_FOREIGN_CONFIGS} settings unknown to this broker can be stored.",
         )
     return after
+
+
+def _broker_row(name: str) -> Config:
+    return BROKER_CONFIGS.get(name) or pending_row(name) or foreign_row(name)
 
 
 def group_overrides(

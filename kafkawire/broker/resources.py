@@ -14,6 +14,7 @@ from typing import NamedTuple
 from kafkawire.broker.overrides import Layers
 from kafkawire.codec.configs.client_metrics_rows import CLIENT_METRICS_CONFIGS
 from kafkawire.codec.configs.listeners import default_name, listener_row
+from kafkawire.codec.configs.pending import pending_row
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
@@ -192,7 +193,8 @@ def cluster_entries(layers: Layers, names: Collection[str] | None) -> list[Confi
 
 
 def _row(name: str) -> Config:
-    return BROKER_CONFIGS.get(name) or listener_row(name) or foreign_row(name)
+    row = BROKER_CONFIGS.get(name) or listener_row(name) or pending_row(name)
+    return row or foreign_row(name)
 
 
 def _layers_of(name: str, layers: Layers) -> Iterator[Synonym]:

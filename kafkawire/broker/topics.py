@@ -41,6 +41,7 @@ from kafkawire.broker.new_topics import (
 )
 from kafkawire.broker.objects.opening import check_storage, refuse_unusable
 from kafkawire.broker.overrides import new_topic_overrides
+from kafkawire.broker.read_only import check_writable
 from kafkawire.codec.configs.durability_rules import DURABILITY, REPLICATED
 from kafkawire.codec.configs.settings import TOPIC_CONFIGS
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -127,6 +128,10 @@ class TopicService:
         charge: Charge | None,
         seen: int,
     ) -> list[Created | KafkaError]:
+        try:
+            self._check_writable(sender)
+        except KafkaError as error:
+            return [error for _ in topics]
         outcomes = await self._plan(topics, charge)
         wanted: list[tuple[int, NewTopic, Created]] = []
         results: list[Created | KafkaError] = []
@@ -231,6 +236,10 @@ class TopicService:
         give_way = self._broker.env.slices.give_way
         refused: dict[bytes, KafkaError] = {}
         gone: list[TopicInfo] = []
+        try:
+            self._check_writable(sender)
+        except KafkaError as error:
+            return dict.fromkeys(ids, error)
         for topic_id in ids:
             topic = self._broker.catalog.by_id.get(topic_id)
             if topic is None:
@@ -280,6 +289,7 @@ class TopicService:
         charge: Charge | None,
         seen: int,
     ) -> None:
+        self._check_writable(sender)
         broker = self._broker
         topic = broker.catalog.by_name.get(wish.name)
         if topic is None:
@@ -295,6 +305,12 @@ class TopicService:
         broker.log.add_topics([broker.catalog.by_id[topic.id]])
         await broker.log.commit_log.wait_until_committed()
         self.changes.report_partitions_added(topic.name, before, wish.count, sender)
+
+    def _check_writable(self, sender: str) -> None:
+        """Raise KafkaError for clients if they may only read. Called under the lock: the settings
+        of the cluster are the newest."""
+        if sender != BROKER:
+            check_writable(self._broker.config)
 
     async def _plan(
         self, topics: Sequence[CreatableTopic], charge: Charge | None

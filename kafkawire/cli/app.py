@@ -101,6 +101,7 @@ GROUPS = {
             "moves": "cluster.moves:moves",
             "remove": "cluster.decommission:remove",
             "why": "cluster.why:why",
+            "read-only": "cluster.read_only:read_only",
         },
     ),
     "configs": group(
@@ -108,6 +109,7 @@ GROUPS = {
         {
             "describe": "cluster.configs:describe",
             "set": "cluster.configs:change",
+            "apply": "cluster.configs:apply",
             "unset": "cluster.configs:remove",
         },
     ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from kafkawire.broker.read_only import check_commits
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.model.request import SHARE_ALTER
 from kafkawire.handlers.clients import client_of
@@ -30,6 +31,7 @@ async def alter_share_group_offsets(
     """Each partition with its own error; answered when the new offsets are durable."""
     try:
         _check(ctx, req.group_id)
+        check_commits(ctx.broker.config)
     except KafkaError as error:
         return _refuse(error.code, error.message)
     await ctx.find_topics(topic.topic_name for topic in req.topics)

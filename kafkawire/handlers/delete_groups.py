@@ -5,6 +5,7 @@ v1 as v0; v2 flexible; v3 an error message for each group.
 
 from __future__ import annotations
 
+from kafkawire.broker.read_only import check_commits
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.clients import client_of, divided_groups
 from kafkawire.handlers.context import RequestContext
@@ -20,6 +21,7 @@ MESSAGES_FROM = 3
 
 async def delete_groups(ctx: RequestContext, req: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Each group with its own error: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+    check_commits(ctx.broker.config)
     req.groups_names, refused = await divided_groups(ctx, Operation.DELETE, req.groups_names)
     response = await ctx.broker.groups.delete_groups(client_of(ctx), ctx.version, req)
     caller, audit = ctx.caller, ctx.broker.security.audit

@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 from kafkawire.broker.new_topics import INTERNAL_TOPICS
+from kafkawire.broker.read_only import check_writable
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.delete_records import (
@@ -98,6 +99,7 @@ async def _low_watermark(ctx: RequestContext, topic: str, asked: DeleteRecordsPa
     partition = ctx.broker.table.find_by_name(topic, asked.partition_index)
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    check_writable(ctx.broker.config)
     if not partition.config.cleanup_delete:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     if partition.high_watermark < partition.offsets.pending:

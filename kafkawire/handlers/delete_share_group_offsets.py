@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafkawire.broker.read_only import check_commits
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.model.request import SHARE_DELETE
 from kafkawire.handlers.clients import client_of
@@ -24,6 +25,7 @@ async def delete_share_group_offsets(
     """Each topic with its own error; answered when the states are deleted."""
     try:
         _check(ctx, req.group_id)
+        check_commits(ctx.broker.config)
     except KafkaError as error:
         return _refuse(error.code, error.message)
     await ctx.find_topics(topic.topic_name for topic in req.topics)

@@ -122,7 +122,9 @@ async def _entries_by_name(
     it."""
     found = ctx.broker.catalog.by_name
     await ctx.find_topics(names)
-    creates = req.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable
+    config = ctx.broker.config
+    creates = req.allow_auto_topic_creation and config.auto_create_topics_enable
+    creates = creates and not config.broker_read_only
     missing: list[str] = []
     denied: list[TopicEntry] = []
     visible: list[str] = []

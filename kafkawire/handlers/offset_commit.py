@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+from kafkawire.broker.read_only import COMMIT_LATER, check_commits
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.model.request import OFFSET_COMMIT
 from kafkawire.handlers.clients import client_of, partition_error, readable_topic_of
@@ -39,6 +40,7 @@ class _Entry(NamedTuple):
 async def offset_commit(ctx: RequestContext, req: OffsetCommitRequest) -> OffsetCommitResponse:
     """Commit offsets. Missing partitions are rejected individually; the group decides on the rest,
     in portions."""
+    check_commits(ctx.broker.config, COMMIT_LATER)
     response = OffsetCommitResponse()
 
     def ask(entries: list[_Entry]) -> asyncio.Future[OffsetCommitResponse]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+from kafkawire.broker.read_only import check_commits
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID
 from kafkawire.groups.model.request import OFFSET_DELETE
@@ -35,6 +36,7 @@ class _Entry(NamedTuple):
 async def offset_delete(ctx: RequestContext, req: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Delete offsets. Missing partitions are rejected individually; the group decides on the rest,
     in portions, or rejects the whole request."""
+    check_commits(ctx.broker.config)
     response = OffsetDeleteResponse()
 
     def ask(entries: list[_Entry]) -> asyncio.Future[OffsetDeleteResponse]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+from kafkawire.broker.read_only import COMMIT_LATER, check_commits
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.model.request import TXN_COMMIT, VerifiedCommit
 from kafkawire.groups.model.transactional import client_code
@@ -42,6 +43,7 @@ async def txn_offset_commit(
 ) -> TxnOffsetCommitResponse:
     """Commit offsets in a transaction. Missing partitions are rejected individually; the
     transaction is verified once for the rest, on which the group decides in portions."""
+    check_commits(ctx.broker.config, COMMIT_LATER)
     response, entries = await _existing(ctx, req)
     if not entries:
         return response

@@ -254,6 +254,9 @@ class Deliverer:
             for offset, reason in await backlog.follow(progress):
                 self._refuse(offset, reason)
         await backlog.fill(progress)
+        if self._commit_log.refusal is not None:  # nor do producers write to targets now
+            await self._env.sleep(RETRY_S)
+            return
         if await self._retry_held():
             return
         now_ms = self._env.clock.now_ms()

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from kafkawire.broker.read_only import WHY as WHY_READ_ONLY
 from kafkawire.log.io.shared_load import SharedLoad
 from kafkawire.log_lines import LineLimit
 
@@ -266,6 +267,9 @@ def health(server: MonitoredServer) -> tuple[bool, dict[str, object]]:
     check = server.metadata_check
     damage = check.damage if check is not None else ""
     refusal = commit_log.refusal.message if commit_log.refusal is not None else ""
+    refusal = (
+        "" if refusal == WHY_READ_ONLY else refusal
+    )  # that is no reason to restart the process
     fenced = broker.tiering.fence.why if broker.tiering is not None else ""
     trouble = commit_log.failed or refusal or fenced or damage
     refused = broker.tiering.refused if broker.tiering is not None else ""
@@ -275,7 +279,10 @@ def health(server: MonitoredServer) -> tuple[bool, dict[str, object]]:
         "node_id": broker.node_id,
         "listeners": {name: list(address) for name, address in broker.listeners.items()},
         "topics": len(broker.catalog.by_name),
+        "read_only": broker.config.broker_read_only,
     }
+    if broker.config.cluster_name:
+        facts["cluster_name"] = broker.config.cluster_name
     if trouble or refused:
         facts["reason"] = trouble or refused
     return not trouble, facts

@@ -176,6 +176,10 @@ class FakeCommitLog:
         self.steps = steps
         self.fails: Exception | None = None
         self.partitions: dict[int, FakePartition] = {}
+        self.refusal: Any = None
+
+    def refuse(self, source: str, why: Any) -> None:
+        self.refusal = why
 
     async def wait_until_committed(self) -> None:
         if self.fails is not None:

@@ -7,6 +7,7 @@ at start-up (static).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from kafkawire.cli.shared.tables import TableColumn
 from kafkawire.cli.shared.units import split_setting
 from kafkawire.client.cluster import Cluster, find_registered_brokers
 from kafkawire.client.errors import ClientError, check
+from kafkawire.plural import count
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 """Kafka's ConfigResource.Type."""
@@ -27,7 +29,12 @@ ALTER = 44
 """The API key of IncrementalAlterConfigs."""
 SET, DELETE = 0, 1
 """Kafka's AlterConfigOp.OpType (KIP-339)."""
+PENDING = "pending."
+"""Before the name of a setting that is stored and has no effect yet."""
+DESCRIBE_QUORUM = 55
 DEFAULT = 5
+NOT_REACHED = "cannot be reached"
+NOT_ALIVE = "not alive: applies them when it starts"
 SOURCES = {
     1: "topic",
     2: "broker",
@@ -87,6 +94,10 @@ def describe(
     every: Annotated[
         bool, typer.Option("--all", help="Include settings with their default value.")
     ] = False,
+    applied: Annotated[
+        bool,
+        typer.Option("--applied", help="Which broker has applied which version of all settings."),
+    ] = False,
     server: Server = LOCAL,
     as_json: Json = False,
     wide: Wide = False,
@@ -96,7 +107,14 @@ def describe(
     Examples:
       kafkawire configs describe --topic orders
       kafkawire configs describe --broker 1 --all
+      kafkawire configs describe --applied
     """
+    if applied:
+        if every or (topic, broker, brokers_default, group) != (None, None, False, None):
+            fail("--applied is about all brokers: give no other option with it", 2)
+        with connect_cluster(server) as cluster:
+            print_results(list_applied(cluster), APPLIED, "applied versions", as_json, wide)
+        return
     resource = resource_of(topic, broker, brokers_default, group)
     with connect_cluster(server) as cluster:
         rows = [row for row in settings(cluster, resource) if every or row["source"] != "default"]
@@ -110,6 +128,9 @@ def change(
     broker: Broker = None,
     brokers_default: Brokers = False,
     group: Group = None,
+    later: Annotated[
+        bool, typer.Option("--later", help="Only store them, until `kafkawire configs apply`.")
+    ] = False,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -119,13 +140,50 @@ def change(
       kafkawire configs set retention.ms=1h --topic orders
       kafkawire configs set log.retention.ms=1d --brokers-default
       kafkawire configs set consumer.session.timeout.ms=50s --group billing
+      kafkawire configs set log.retention.ms=1d --brokers-default --later
     """
     resource = resource_of(topic, broker, brokers_default, group)
+    if later and resource[0] != BROKER:
+        fail("--later is for settings of brokers: --broker N or --brokers-default", 2)
     try:
-        changes = [(*split_setting("NAME=VALUE", pair), SET) for pair in pairs]
+        named = [split_setting("NAME=VALUE", pair) for pair in pairs]
     except OptionError as error:
         fail(error, 2)
-    _apply(server, resource, changes, as_json)
+    prefix = PENDING if later else ""
+    _change(server, resource, [(prefix + name, value, SET) for name, value in named], as_json)
+
+
+def apply(
+    broker: Broker = None,
+    brokers_default: Brokers = False,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Let the settings take effect that were stored with --later: all at once, or none.
+
+    Examples:
+      kafkawire configs apply --brokers-default
+    """
+    if (broker is not None) + brokers_default != 1:
+        fail("give exactly one of --broker N and --brokers-default", 2)
+    resource = resource_of(None, broker, brokers_default)
+    level = SOURCES[3] if brokers_default else SOURCES[2]
+    with connect_cluster(server) as cluster:
+        stored = [row for row in settings(cluster, resource) if row["source"] == level]
+        pending = {
+            row["name"].removeprefix(PENDING): row["value"]
+            for row in stored
+            if row["name"].startswith(PENDING)
+        }
+        hidden = [name for name, value in pending.items() if value is None]
+        if hidden:
+            fail(f"the broker does not know the settings: {', '.join(hidden)}")
+        changes: list[Change] = [(name, value, SET) for name, value in pending.items()]
+        if changes:
+            alter(cluster, resource, [*changes, *((PENDING + n, None, DELETE) for n in pending)])
+    _print_changes(resource, changes, as_json)
+    if not changes and not as_json:
+        print(f"{_name(resource)}: no setting waits")
 
 
 def remove(
@@ -143,25 +201,66 @@ def remove(
       kafkawire configs unset retention.ms --topic orders
     """
     resource = resource_of(topic, broker, brokers_default, group)
-    _apply(server, resource, [(name, None, DELETE) for name in names], as_json)
+    _change(server, resource, [(name, None, DELETE) for name in names], as_json)
 
 
-def _apply(server: str, resource: Resource, changes: Sequence[Change], as_json: bool) -> None:
+def _change(server: str, resource: Resource, changes: Sequence[Change], as_json: bool) -> None:
     """Make all the changes, or none with exit code 1."""
     with connect_cluster(server) as cluster:
         alter(cluster, resource, changes)
-        done = [{"name": name, "value": value} for name, value, _ in changes]
-        if as_json:
-            print_json(done)
-        else:
-            for row in done:
-                value = row["value"]
-                what = f"{row['name']} removed" if value is None else f"{row['name']}={value}"
-                print(f"{_name(resource)}: {what}")
+    _print_changes(resource, changes, as_json)
 
 
-def settings(cluster: Cluster, resource: Resource) -> list[dict[str, Any]]:
-    """Return all settings of a resource, by name. ClientError."""
+def _print_changes(resource: Resource, changes: Sequence[Change], as_json: bool) -> None:
+    if as_json:
+        print_json([{"name": name, "value": value} for name, value, _ in changes])
+        return
+    for name, value, _ in changes:
+        what = f"{name} removed" if value is None else f"{name}={value}"
+        print(f"{_name(resource)}: {what}")
+
+
+APPLIED = ("broker", "version", "state", TableColumn("own", "own settings"))
+
+
+def list_applied(cluster: Cluster) -> list[dict[str, Any]]:
+    """Return for each broker the version of the metadata that it has applied, and the settings of
+    its own, which take precedence over those of all brokers. ClientError."""
+    rows: list[dict[str, Any]] = []
+    for node, alive in sorted(find_registered_brokers(cluster.first).items()):
+        row: dict[str, Any] = {"broker": node, "version": None, "own": []}
+        row["state"] = NOT_REACHED if alive else NOT_ALIVE
+        if alive:
+            with contextlib.suppress(ClientError):
+                row["version"] = _applied_version(cluster, node)
+                known = settings(cluster, (BROKER, str(node)))
+                row["own"] = [each["name"] for each in known if each["source"] == SOURCES[2]]
+        rows.append(row)
+    newest = max((row["version"] for row in rows if row["version"] is not None), default=0)
+    for row in rows:
+        if row["version"] is not None:
+            late = newest - row["version"]
+            row["state"] = f"{count(late, 'change')} behind" if late else "applied"
+    return rows
+
+
+def _applied_version(cluster: Cluster, node: int) -> int:
+    """Return the version of the metadata that a broker has applied, as it says itself."""
+    from kafkawire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+
+    asked = DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])])
+    answer = cluster.node(node).request(DESCRIBE_QUORUM, asked)
+    check("DescribeQuorum", answer.error_code, answer.error_message)
+    partition = answer.topics[0].partitions[0]
+    check("DescribeQuorum", partition.error_code, partition.error_message)
+    states = (*partition.current_voters, *partition.observers)
+    return int(next(each.log_end_offset for each in states if each.replica_id == node))
+
+
+def settings(
+    cluster: Cluster, resource: Resource, names: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
+    """Return all settings of a resource, or those with these names, by name. ClientError."""
     from kafkawire.messages.describe_configs import (
         DescribeConfigsRequest,
         DescribeConfigsResource,
@@ -169,7 +268,9 @@ def settings(cluster: Cluster, resource: Resource) -> list[dict[str, Any]]:
 
     kind, name = resource
     wanted = DescribeConfigsResource(
-        resource_type=kind, resource_name=name, configuration_keys=None
+        resource_type=kind,
+        resource_name=name,
+        configuration_keys=None if names is None else list(names),
     )
     asked = DescribeConfigsRequest(resources=[wanted])
     (result,) = _request(cluster, resource, 32, asked).results

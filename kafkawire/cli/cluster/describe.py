@@ -16,11 +16,14 @@ from kafkawire.cli.shared.parameters import LOCAL, BrokerOrFolder, Json, Server,
 from kafkawire.cli.shared.source import folder_or_server
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.units import size
+from kafkawire.client.acls import broker_settings
+from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.log_lines import address_of
 from kafkawire.plural import count
 
 LIVE = 1
+NAME = "cluster.name"
 STORED = (
     "broker",
     "listeners",
@@ -54,6 +57,7 @@ def describe(
         return
     with connect_cluster(server) as cluster:
         answer = cluster.metadata(None)
+        name = _name_of(cluster)
     led = replicas_led(answer.topics)
     brokers = [
         {
@@ -66,7 +70,11 @@ def describe(
         for row in sorted(answer.brokers, key=lambda row: row.node_id)
     ]
     if as_json:
-        shown = {"cluster_id": answer.cluster_id, "controller": answer.controller_id}
+        shown = {
+            "cluster_id": answer.cluster_id,
+            "cluster_name": name,
+            "controller": answer.controller_id,
+        }
         print_json({**shown, "brokers": brokers})
     else:
         columns = (
@@ -77,7 +85,19 @@ def describe(
             TableColumn("replicas", "replica ids"),
             TableColumn("in_sync", "in-sync ids"),
         )
-        print_table(brokers, columns, f"cluster {answer.cluster_id}", wide)
+        print_table(brokers, columns, _title(name, answer.cluster_id), wide)
+
+
+def _name_of(cluster: Cluster) -> str | None:
+    """Return the setting cluster.name; None without one, or the right to read it."""
+    try:
+        return broker_settings(cluster, [NAME]).get(NAME) or None
+    except ClientError:
+        return None
+
+
+def _title(name: str | None, cluster_id: str) -> str:
+    return f"cluster {cluster_id}" if name is None else f"cluster {name} ({cluster_id})"
 
 
 def replicas_led(topics: Iterable[Any]) -> dict[int, dict[str, list[int]]]:

@@ -162,6 +162,10 @@ def check_topic(
     check_durability(values, broker, tiered_by_default(broker), earlier)
 
 
+MAX_CLUSTER_NAME = 100
+"""A name fits in a line of a table and in a label of a metric."""
+
+
 def check_broker(texts: Mapping[str, str]) -> None:
     """Raise ConfigError unless a broker may have these settings (texts by broker name)."""
     for name in texts:
@@ -181,6 +185,10 @@ def check_broker(texts: Mapping[str, str]) -> None:
         # As in Kafka (KafkaConfig.validateValues): no client could connect.
         why = "it may be 0 only with max.connections.per.ip.overrides, for all other addresses"
         raise ConfigError("max.connections.per.ip", 0, why)
+    cluster = str(values["cluster.name"])
+    if len(cluster) > MAX_CLUSTER_NAME or not cluster.isprintable():
+        why = f"it must be at most {MAX_CLUSTER_NAME} printable characters"
+        raise ConfigError("cluster.name", cluster, why)
     check_topic({}, texts)
 
 
@@ -354,6 +362,9 @@ class BrokerConfig:
     cluster_takeover_enable: bool
     cluster_takeover_ports: str
     cluster_return_delay_ms: int
+    cluster_name: str
+    broker_read_only: bool
+    broker_read_only_commits: bool
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     num_partitions: int

@@ -210,6 +210,16 @@ _BROKER_ROWS = (
     Config("cluster.return.delay.ms", I, 30_000,
            "How long the machine of a broker that another one has taken over runs until the broker "
            "is moved back to it.", at_least=0),
+    Config("cluster.name", S, "",
+           "The name of the cluster in `kafkawire cluster describe`, metrics, /health and the log: "
+           "at most 100 printable characters. Set it for all brokers at once.", dynamic=True),
+    Config("broker.read.only", B, False,
+           "Whether clients may only read: their records, changes of topics and deletions of "
+           "records are refused "
+           "([operate.md](operate.md#reading-only)).", dynamic=True),
+    Config("broker.read.only.commits", B, False,
+           "Whether committed offsets cannot change either, while broker.read.only is true.",
+           dynamic=True),
     # topics
     Config("auto.create.topics.enable", B, True,
            "Whether asking for the metadata of an unknown topic creates it."),

@@ -17,6 +17,7 @@ import logging
 import os.path
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.control import Aborted
@@ -57,6 +58,10 @@ logger = logging.getLogger(__name__)
 MANY_REQUESTS = 128
 """Requests received together that are written together: a millisecond or two of work, to which one
 more write adds as much as one more request."""
+
+
+BY_CHOICE: Final = "read-only"
+"""The source of the refusal that an operator has chosen: broker.read.only."""
 
 
 class JournalWriter:
@@ -309,6 +314,8 @@ class CommitLog(AppendLog):
         """Refuse Produce requests with this error at once, also those that wait for room; None:
         accept them again, unless another source refuses them."""
         self._refusals[source] = why
+        # At the end: what an operator has chosen hides no trouble.
+        self._refusals[BY_CHOICE] = self._refusals.pop(BY_CHOICE, None)
         self.refusal = next(filter(None, self._refusals.values()), None)
         self.measure_room()
         if why is not None:

@@ -36,11 +36,17 @@ def broker_families(server: MonitoredServer) -> Iterator[Metric]:
     facts = {
         "version": version("kafkawire"),
         "cluster_id": broker.cluster_id,
+        "cluster_name": broker.config.cluster_name,
         "node_id": str(broker.node_id),
     }
     yield InfoMetricFamily("kafkawire", "This broker.", facts)
     yield gauge("topics", "Topics of the cluster.", len(broker.catalog.by_name))
     yield gauge("partitions", "Partitions of the cluster.", broker.catalog.partitions)
+    yield gauge(
+        "read_only",
+        "1 while broker.read.only is true: clients cannot write.",
+        broker.config.broker_read_only,
+    )
     yield gauge("connections", "Open connections.", len(host.connections))
     yield counter(
         "connections_refused",

@@ -44,8 +44,8 @@ def log_families(broker: Broker) -> Iterator[Metric]:
     )
     yield gauge(
         "log_refusing",
-        "1 while Produce requests are refused because the disk is full or busy, or another broker "
-        "owns the remote tier.",
+        "1 while Produce requests are refused because the disk is full or busy, another broker "
+        "owns the remote tier, or broker.read.only is true.",
         log.refusal is not None,
     )
     yield from _disk(broker.log.upkeep.disk)
