@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 WHY = "this broker serves reads only: its setting broker.read.only is true"
 
 COMMIT_LATER = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-"""The code for members of groups: they repeat the commit, and read meanwhile. After other codes they
+"""The code for members of groups: they repeat the commit, and read on meanwhile. After others they
 search for the coordinator, and the session of librdkafka ends without heartbeats."""
 
 

@@ -287,3 +287,18 @@ def test_retention_keeps_what_waits() -> None:
         assert partition.log_start == 3, "nothing waits any more"
 
     simulated(main, configs={"schedule.target.topic": ORDERS, "retention.ms": "60000"})
+
+
+def test_nothing_is_delivered_while_the_broker_reads_only() -> None:
+    async def main(world: ScheduleWorld) -> None:
+        assert world.world.broker is not None
+        configs = world.world.broker.parts.topics.configs
+        await world.send([Record(0, world.now_ms() + 500, b"k", b"due")])
+        await configs.replace_static({"broker.read.only": "true"})
+        await world.sleep(5)
+        assert await world.delivered() == []
+        await configs.replace_static({"broker.read.only": None})
+        await world.sleep(2)
+        assert [row.value for row in await world.delivered()] == [b"due"]
+
+    simulated(main)
