@@ -256,3 +256,24 @@ async def test_alter_configs_errors(kind: int, configs: list[OldConfig], code: E
     await make(broker, "t")
     answer = await call(broker, AlterConfigsRequest([OldResource(kind, "t", configs)]), 2)
     assert answer.responses[0].error_code == code
+
+
+async def test_pending_settings_are_checked_and_have_no_effect() -> None:
+    broker = FakeBroker()
+    assert await alter(broker, BROKER, "", ("pending.log.retention.ms", 0, "7")) == (0, None)
+    assert broker.config.texts.get("log.retention.ms") is None
+    (entry,) = (await describe(broker, BROKER, "", "pending.log.retention.ms")).configs
+    assert (entry.value, entry.is_sensitive, entry.read_only) == ("7", False, False)
+    lag = "log.cleaner.{}.compaction.lag.ms"
+    assert await alter(broker, BROKER, "", (lag.format("min"), 0, "9")) == (0, None)
+    below = (f"pending.{lag.format('max')}", 0, "8")  # valid alone
+    for wish in (below, ("pending.num.partitions", 0, "2"), ("pending.node.id", 0, "2")):
+        code, _ = await alter(broker, BROKER, "", wish)
+        assert code == ErrorCode.INVALID_REQUEST, wish
+    wishes = ("log.retention.ms", 0, "7"), ("pending.log.retention.ms", 1, None)
+    assert await alter(broker, BROKER, "", *wishes) == (0, None)
+    assert broker.config.texts["log.retention.ms"] == "7"
+    assert broker.catalog.broker_overrides[""] == {
+        lag.format("min"): "9",
+        "log.retention.ms": "7",
+    }
