@@ -254,7 +254,7 @@ class Deliverer:
             for offset, reason in await backlog.follow(progress):
                 self._refuse(offset, reason)
         await backlog.fill(progress)
-        if self._commit_log.refusal is not None:  # nor do producers write to targets now
+        if self._commit_log.config.broker_read_only:  # nor do producers write to targets
             await self._env.sleep(RETRY_S)
             return
         if await self._retry_held():

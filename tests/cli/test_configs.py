@@ -13,8 +13,11 @@ import pytest
 
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed
+from tests.kit.waiting import wait_until
 
 pytestmark = pytest.mark.real
+
+NAME = "log.retention.ms"
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +68,23 @@ def test_other_kafka_cluster_is_described() -> None:
     broker = str(reported["brokers"][0]["broker"])
     shown = Typed(other, "configs", "describe", "--broker", broker, "--all", "--json").json
     assert {row["name"] for row in shown} >= {"log.retention.ms", "message.max.bytes"}
+
+
+def test_a_changed_file_takes_effect_in_all_workers(tmp_path: Path) -> None:
+    file = tmp_path / "kafkawire.toml"
+    file.write_text("[settings]\nlog.retention.ms = 5\n")
+    words = ["--workers", "2", "--config", str(file)]
+    with BrokerProcess(tmp_path / "data", arguments=words) as broker:
+
+        def values() -> set[str]:
+            shown = (
+                Typed(broker.bootstrap, "configs", "describe", "--broker", node, "--json").json
+                for node in ("1", "2")
+            )
+            return {row["value"] for rows in shown for row in rows if row["name"] == NAME}
+
+        wait_until(lambda: values() == {"5"}, "both workers serve")
+        file.write_text("[settings]\nlog.retention.ms = 7\nnum.partitions = 3\n")
+        wait_until(lambda: values() == {"7"}, "the value of the file")
+        waits = f"{file}: changed, but needs a restart: num.partitions"
+        wait_until(lambda: broker.output.count(waits) == 2, "a line of each worker")
