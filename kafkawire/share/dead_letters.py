@@ -187,6 +187,8 @@ class DeadLetterWriter:
         ]
         error: KafkaError | None = None
         for attempt in range(ATTEMPTS):
+            while self._commit_log.config.broker_read_only:  # none is lost because of that
+                await self._env.sleep(BACKOFF_S)
             try:
                 done = await self._attempt(source, letters)
                 self._counts.count_letters(written=len(done))

@@ -190,6 +190,24 @@ async def test_a_failing_log_is_tried_again(
     assert [headers(each)[OFFSET] for each in await letters(client)] == ["0"]
 
 
+async def test_dead_letters_wait_while_the_broker_reads_only(
+    server: Server, client: Client, persister: MemoryPersister
+) -> None:
+    await make(client, DLQ, errors_deadletterqueue_group_enable="true")
+    member, _ = await begin(server, client, persister)
+    configs = server.broker.topics.configs
+    await configs.replace_static({"broker.read.only": "true"})
+    await member.acquire()
+    assert await member.settle(0, 0, REJECT) == (0, 0)
+    await until(lambda: state_of(persister)[1] != ())
+    for _ in range(100):  # far more than its attempts take
+        await asyncio.sleep(0.002)
+    assert state_of(persister)[0] == 0
+    await configs.replace_static({"broker.read.only": None})
+    await until(lambda: state_of(persister)[0] == 1)
+    assert [headers(each)[OFFSET] for each in await letters(client)] == ["0"]
+
+
 @pytest.mark.parametrize("written", [(), (0,), (0, 1), (0, 1, 2)])
 async def test_a_new_leader_writes_what_is_missing_and_nothing_twice(
     server: Server, client: Client, persister: MemoryPersister, written: tuple[int, ...]
