@@ -24,6 +24,7 @@ OPTIONS = """
 --advertise [NAME://]HOST:PORT
 --all
 --all-topics
+--applied
 --batch N
 --before TIME
 --before-offset N
@@ -37,6 +38,7 @@ OPTIONS = """
 --client-ids-default
 --cluster
 --command-config FILE
+--commits
 --compression TYPE
 --compression-ratio RATIO
 --config FILE | NAME=VALUE : of serve, as daemons have it; of topics create, as Kafka's tool has it
@@ -72,6 +74,7 @@ OPTIONS = """
 --key TEXT
 --key-file FILE
 --key-separator TEXT
+--later
 --latest
 --limit N
 --listen [PROTOCOL://]HOST:PORT

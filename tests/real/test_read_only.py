@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka import KafkaConsumer  # type: ignore[import-untyped]
+from kafka import KafkaConsumer
 
 from tests.kit.cli import Typed
 from tests.kit.cluster import QUIET, Cluster, metadata_url
@@ -138,14 +138,12 @@ def test_a_running_transaction_commits(cluster: Cluster) -> None:
     producer.commit_transaction(60)
     consumer = cluster.consumer(1, "committed", **{"isolation.level": "read_committed"})
     consumer.subscribe([TOPIC])
-    found: list[bytes] = []
-    wait_until(
-        lambda: (
-            (message := consumer.poll(1)) is not None
-            and (found.append(message.value() or b"") or b"of a transaction" in found)
-        ),
-        "the record of the transaction",
-    )
+
+    def polled() -> bool:
+        message = consumer.poll(1)
+        return message is not None and message.value() == b"of a transaction"
+
+    wait_until(polled, "the record of the transaction")
     switch(server, "off")
 
 
