@@ -42,7 +42,7 @@ class ReadOnly:
         self._on = not self._on
         # NOT_LEADER_OR_FOLLOWER would make clients request metadata before each attempt.
         error = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, WHY) if self._on else None
-        self._commit_log.refuse(BY_CHOICE, error)
+        self._commit_log.refuse_appends(BY_CHOICE, error)
         if self._on:
             logger.warning("broker.read.only is true: clients can only read from this broker")
         else:

@@ -39,6 +39,7 @@ NO_PAIRS = (
 )  # fmt: skip
 TEXTS: dict[str, tuple[str, ...]] = {
     "broker.rack": (),
+    "cluster.name": tuple("x" * size for size in range(101, 131)),
     "metrics.listener": (
         "x", "1", ":", "host:", "host:x", "host:-1", "host:65536", "host:99999", "h:1:2:3", "[::1",
         "http://h:1/x", "127.0.0.1", "a b:1 2", "h:1.5", "h:0x10", "h:1e3", "h: ", "://:1",
