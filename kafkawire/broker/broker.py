@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os.path
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
@@ -45,6 +46,7 @@ from kafkawire.broker.objects.opening import leads_movable, open_object_logs, re
 from kafkawire.broker.overrides import Layers, layers_of
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
+from kafkawire.broker.rack_reads.copies import FollowedLogs
 from kafkawire.broker.rack_reads.selector import ReplicaSelector
 from kafkawire.broker.rack_reads.views import PartitionViews
 from kafkawire.broker.stored_formats import refuse_newer_files
@@ -142,7 +144,9 @@ class Broker:
         self.replica_selector = ReplicaSelector(
             catalog, self.node_id, listeners, enabled=bool(config.replica_selector_class)
         )
-        self.views = PartitionViews(env, catalog, storage, log, self.node_id)
+        data = os.path.dirname(os.path.dirname(folder))  # of all brokers of this machine
+        copies = FollowedLogs(env, config, catalog, log, data)
+        self.views = PartitionViews(env, catalog, storage, log, self.node_id, copies)
         self.producer_ids = ProducerIds(metadata, self._producer_ids_leased)
         self.older_metadata = OlderMetadataStop(log, folder)
         self.identity = IdentityRecorder(

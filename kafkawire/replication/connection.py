@@ -4,8 +4,8 @@ A connection that writes: BEGIN is answered with HAVE (or FENCED), then BYTES ar
 received at once is made durable with one fsync and acknowledged with one ACK. MARK is acknowledged
 too.
 
-A connection that reads: FENCE is answered with FENCED, LIST with COPY, READ with BYTES of the copy
-that was listed last.
+A connection that reads: FENCE is answered with FENCED, LIST and AWAIT with COPY, READ with BYTES of
+the copy that was listed last.
 
 Any error is sent as a sentence, and ends the connection. A failed fsync ends the process.
 """
@@ -28,6 +28,7 @@ from kafkawire.replication.messages import (
     NONCE_BYTES,
     VERSION,
     AckMessage,
+    AwaitMessage,
     BeginMessage,
     BytesMessage,
     ChallengeMessage,
@@ -53,17 +54,19 @@ WRITER_MESSAGES: tuple[type[Message], ...] = (
     BeginMessage, BytesMessage, MarkMessage, ForgetMessage,
 )  # fmt: skip
 READER_MESSAGES: tuple[type[Message], ...] = (
-    FenceMessage, ListMessage, ReadMessage, ForgetMessage,
+    FenceMessage, ListMessage, AwaitMessage, ReadMessage, ForgetMessage,
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
     """Time limits of connections, in seconds. `idle_s`: without a complete message; a broker sends
-    MARK twice a second."""
+    MARK twice a second. `silent_s`: without one, of which AWAIT is not answered; less than the 10 s
+    for which a reader waits."""
 
     handshake_s: float = 10.0
     idle_s: float = 30.0
+    silent_s: float = 4.0
 
 
 class BrokerConnection:
@@ -175,6 +178,10 @@ class BrokerConnection:
                 elif isinstance(message, ListMessage):
                     listed = message.epoch
                     self._list(node, hello, listed)
+                elif isinstance(message, AwaitMessage):
+                    limit_s = self._limits.silent_s
+                    found = node.wait_for_commit(message.epoch, message.known, limit_s)
+                    self._messages.send(CopyMessage(found.end, found.committed, found.files))
                 elif isinstance(message, ReadMessage):
                     data = node.read(listed, message.position, message.length)
                     self._messages.send_bytes(message.position, data)

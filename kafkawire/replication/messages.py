@@ -110,6 +110,12 @@ class CopyMessage:
             if not 0 <= length <= POSITION_MASK:
                 raise WireError(f"journal {journal} cannot have {length} bytes")
 
+    @property
+    def readable(self) -> int:
+        """The log position before which consumers may read the copy."""
+        # A copy may have records that no other replica has, and be without committed ones.
+        return min(self.end, self.committed)
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorMessage:
@@ -201,6 +207,20 @@ class ListMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitMessage:
+    """A request for what consumers may read of the log of an epoch. Its answer is COPY, whose `end`
+    leaves out bytes that an earlier process of the follower may have written wrongly. It is sent
+    when more than up to `known` may be read, and with the next MARK of the broker."""
+
+    epoch: int
+    known: int
+
+    def __post_init__(self) -> None:
+        check_natural(self.epoch, "epoch")
+        check_position(self.known, "position")
+
+
+@dataclass(frozen=True, slots=True)
 class ReadMessage:
     """A request for bytes of the copy that was listed. Its answer is BYTES, which is shorter at the
     end of the journal."""
@@ -217,7 +237,7 @@ class ReadMessage:
 Message = (
     ChallengeMessage | HaveMessage | AckMessage | FencedMessage | CopyMessage | ErrorMessage
     | HelloMessage | BeginMessage | MarkMessage | ForgetMessage | FenceMessage | ListMessage
-    | ReadMessage | BytesMessage
+    | AwaitMessage | ReadMessage | BytesMessage
 )  # fmt: skip
 FROM_FOLLOWER: tuple[type[Message], ...] = (
     ChallengeMessage, HaveMessage, AckMessage, FencedMessage, CopyMessage, ErrorMessage,
@@ -225,7 +245,7 @@ FROM_FOLLOWER: tuple[type[Message], ...] = (
 )  # fmt: skip
 FROM_BROKER: tuple[type[Message], ...] = (
     HelloMessage, BeginMessage, BytesMessage, MarkMessage, ForgetMessage, FenceMessage,
-    ListMessage, ReadMessage,
+    ListMessage, AwaitMessage, ReadMessage,
 )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ import logging
 import os.path
 import re
 from collections.abc import Iterator
-from threading import Lock
+from dataclasses import replace
+from threading import Condition, Lock
 
 from kafkawire.plural import count
 from kafkawire.replication import sealed_file
@@ -48,6 +49,9 @@ class NodeCopies:
         self._folder = folder
         self._node_id = node_id
         self._lock = Lock()
+        self._progress = Condition(self._lock)
+        """Notified of each mark, and when more may be committed in the copy."""
+        self._marks = 0
         self._failed: DiskFailed | None = None
         self._fence = NO_EPOCH
         self._copies: dict[int, JournalCopy] = {}
@@ -90,12 +94,16 @@ class NodeCopies:
     def sync(self, epoch: int) -> int:
         """Make everything durable and return the end of the copy."""
         with self._hold_lock():
-            return self._current(epoch).sync()
+            end = self._current(epoch).sync()
+            self._progress.notify_all()
+            return end
 
     def mark(self, epoch: int, committed: int, first: int) -> None:
         """Remember the committed log position of the broker, and delete journals before `first`."""
         with self._hold_lock():
             self._current(epoch).mark(committed, first)
+            self._marks += 1
+            self._progress.notify_all()
 
     def delete_earlier_copies(self, epoch: int) -> None:
         """Delete the copies of lower epochs. A folder with files that are not of a copy stays."""
@@ -135,6 +143,21 @@ class NodeCopies:
         with self._hold_lock():
             copy, limit = self._of(epoch)
             return copy.listing(limit)
+
+    def wait_for_commit(self, epoch: int, known: int, limit_s: float) -> CopyListing:
+        """Return what `listing` does, without bytes that an earlier process may have written
+        wrongly, once more than up to the log position `known` is committed and in the copy, or the
+        broker has sent another mark."""
+        with self._hold_lock():
+            marks = self._marks
+
+            def has_news() -> bool:
+                found = self._list_trusted(epoch)
+                return self._marks > marks or min(found.end, found.committed) > known
+
+            if not self._progress.wait_for(has_news, limit_s):
+                raise FollowerError(f"broker {self._node_id} has sent nothing for {limit_s:g} s")
+            return self._list_trusted(epoch)
 
     def read(self, epoch: int, position: int, length: int) -> bytes:
         """Return bytes of one journal of the log of an epoch, fewer at its end."""
@@ -286,6 +309,10 @@ class NodeCopies:
             or self._left_out.get(epoch)
             or f"this follower has no copy of the log of broker {self._node_id}, epoch {epoch}"
         )
+
+    def _list_trusted(self, epoch: int) -> CopyListing:
+        copy, limit = self._of(epoch)
+        return replace(copy.listing(limit), end=min(copy.end, limit))
 
     def _report_unknown(self, copy: JournalCopy, names: list[str]) -> None:
         if copy.folder not in self._reported:

@@ -22,6 +22,7 @@ what the broker sends:
     20 FENCE
     21 LIST      epoch i64
     22 READ      position i64, length u32
+    23 AWAIT     epoch i64, known i64
 
 and what both send:
 
@@ -47,6 +48,7 @@ from kafkawire.replication.messages import (
     NONCE_BYTES,
     VERSION,
     AckMessage,
+    AwaitMessage,
     BeginMessage,
     Buffer,
     BytesMessage,
@@ -302,6 +304,7 @@ _FORMS: dict[type[Message], _Form] = {
     FenceMessage: _make_fixed_form(20, FenceMessage, ">"),
     ListMessage: _make_fixed_form(21, ListMessage, ">q"),
     ReadMessage: _make_fixed_form(22, ReadMessage, ">qI"),
+    AwaitMessage: _make_fixed_form(23, AwaitMessage, ">qq"),
     BytesMessage: _Form(
         _BYTES, _POSITION.size, _POSITION.size + MAX_DATA_BYTES, _encode_data, _decode_data
     ),

@@ -15,9 +15,11 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
 from kafkawire.messages.create_topics import CreatableTopicConfig as Setting
 from kafkawire.messages.fetch import FetchRequest
+from kafkawire.replication.options import FOLLOWER_FOLDER
 from kafkawire.server.run import Server
 from tests.kit.client import Client
 from tests.kit.env import EPOCH_MS
+from tests.kit.followers import RunningFollower
 from tests.kit.log.transactional import Producer, packed
 from tests.kit.produce_fetch import fetch
 from tests.kit.server import port_of, running
@@ -28,7 +30,9 @@ CONFIGS = {"tiering.max.lag.ms": "5000", "tiering.min.object.bytes": "0", "reten
 
 
 class Racks:
-    """Broker 1 in rack a, broker 2 in rack b."""
+    """Broker 1 in rack a, broker 2 in rack b. `follower`: of the machine of broker 2."""
+
+    follower: RunningFollower
 
     def __init__(self, one: Server, two: Server) -> None:
         self.servers = one, two
@@ -94,6 +98,27 @@ async def racks(folder: Path, **settings: str) -> AsyncIterator[Racks]:
             await until(lambda b=broker: len(b.catalog.brokers) == 2)  # type: ignore[misc]
             await until(lambda b=broker: b.tiering.state == "attached")  # type: ignore[misc]
         yield made
+
+
+@asynccontextmanager
+async def replicated_racks(folder: Path, **settings: str) -> AsyncIterator[Racks]:
+    """Start both, and a follower of broker 1 on the machine of broker 2: "t" is replicated, and
+    nothing of it is uploaded."""
+    follower = RunningFollower(folder / "2" / FOLLOWER_FOLDER, 2)
+    own = {
+        "replication_listener": f"127.0.0.1:{follower.port}", "replica_group_size": "2",
+        "min_insync_replicas": "2", **settings,
+    }  # fmt: skip
+    try:
+        async with racks(folder, **own) as made:
+            made.follower = follower
+            made.pause()
+            await made.create(durability="replicated")
+            sink = made.one.log.commit_log.follower_sink
+            await until(lambda: sink.refusal is None)
+            yield made
+    finally:
+        await asyncio.to_thread(follower.stop)
 
 
 def from_rack(rack: str, offset: int, wait_ms: int = 0, **partition: int) -> FetchRequest:

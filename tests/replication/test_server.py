@@ -20,6 +20,7 @@ from kafkawire.replication.failures import FollowerError
 from kafkawire.replication.messages import (
     VERSION,
     AckMessage,
+    AwaitMessage,
     BeginMessage,
     BytesMessage,
     ChallengeMessage,
@@ -175,6 +176,38 @@ def test_mark_is_acknowledged_and_deletes(running: Running) -> None:
         with running.client(READ, 1) as reader:
             reader.send(ListMessage(1))
             assert reader.expect(CopyMessage) == CopyMessage(at(6, 2000), at(6, 10), ((6, 2000),))
+
+
+def test_reader_waits_for_what_is_committed(running: Running) -> None:
+    """It gets what is committed and in the copy, or, if there is nothing new, the next mark."""
+    with running.client(WRITE, 1) as writer, running.client(READ, 1) as reader:
+        writer.stream(model())  # up to byte 2000 of journal 6
+        reader.send(AwaitMessage(1, 0))
+        writer.send(MarkMessage(at(6, 10), 5))
+        assert reader.expect(CopyMessage).readable == at(6, 10)
+        reader.send(AwaitMessage(1, 0))
+        assert reader.expect(CopyMessage).readable == at(6, 10)
+        reader.send(AwaitMessage(1, at(6, 10)))
+        writer.send(MarkMessage(at(6, 10), 5))  # it is there, and has committed nothing
+        assert reader.expect(CopyMessage).readable == at(6, 10)
+        reader.send(AwaitMessage(1, at(6, 10)))
+        writer.send(MarkMessage(at(6, 2100), 5))  # others have more than this copy
+        found = reader.expect(CopyMessage)
+        assert (found.readable, found.committed) == (at(6, 2000), at(6, 2100))
+        reader.send(AwaitMessage(1, at(6, 2000)))
+        writer.send(BytesMessage(at(6, 2000), bytes(200)))
+        assert reader.expect(CopyMessage).readable == at(6, 2100)
+
+
+def test_reader_gets_nothing_from_a_broker_that_is_silent(tmp_path: Path) -> None:
+    running = Running(tmp_path / "f", limits=TimeLimits(silent_s=0.1))
+    try:
+        with running.client(WRITE, 1) as writer, running.client(READ, 1) as reader:
+            writer.stream(model())
+            reader.send(AwaitMessage(1, 0))
+            assert refusal(reader) == "broker 3 has sent nothing for 0.1 s"
+    finally:
+        running.close()
 
 
 def test_forget_deletes_earlier_copies(running: Running) -> None:

@@ -23,21 +23,23 @@ class Redirects:
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        # offset, the request's correlation ID; or _STAYS and until when
-        self._known: dict[int, tuple[int, float]] = {}
+        # offset or _STAYS, the request's correlation ID, until when that counts
+        self._known: dict[int, tuple[int, int, float]] = {}
 
     def allows(self, number: int, offset: int, correlation_id: int, now_s: float) -> bool:
         """Note that a client is to be sent away with a request for an offset; False: it came back
         and is to be served here. A request that is decided again gets the same answer."""
         known = self._known.pop(number, None)
         if known is not None:
-            at, value = known
-            if at == offset and value != correlation_id:
-                known = at, value = _STAYS, now_s + STAY_S
-            if at == _STAYS and now_s < value:
+            at, sent_by, until_s = known
+            # Later it has waited there for records, until its metadata became too old.
+            is_back = at == offset and sent_by != correlation_id and now_s < until_s
+            if is_back:
+                known = _STAYS, correlation_id, now_s + STAY_S
+            if is_back or (at == _STAYS and now_s < until_s):
                 self._known[number] = known
                 return False
-        self._known[number] = offset, correlation_id
+        self._known[number] = offset, correlation_id, now_s + STAY_S
         if len(self._known) > MAX_KNOWN:
             del self._known[next(iter(self._known))]
         return True

@@ -7,7 +7,7 @@ after one has ended. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kafkawire.broker.moving.plan import is_draining
 from kafkawire.metadata.catalog import Catalog
@@ -39,10 +39,16 @@ class ReplicaSelector:
     def reader(self, number: int, leader: int, rack: str, listener: str) -> int | None:
         """Return the broker of a rack that serves the partition `number` to clients of a listener;
         None: the leader does."""
+        return self.reader_among(self._catalog.brokers, number, leader, rack, listener)
+
+    def reader_among(
+        self, nodes: Collection[int], number: int, leader: int, rack: str, listener: str
+    ) -> int | None:
+        """Do as `reader`, with one of these brokers."""
         if not self.enabled or rack == self._rack_of(leader):
             return None
-        nodes = self._on(listener).get(rack)
-        return nodes[number % len(nodes)] if nodes else None
+        found = [node for node in self._on(listener).get(rack, ()) if node in nodes]
+        return found[number % len(found)] if found else None
 
     def replicas(self, number: int, leader: int, listener: str) -> list[int]:
         """Return the brokers that serve a partition to clients of a listener, the leader first."""

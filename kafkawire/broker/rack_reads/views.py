@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from kafkawire.broker.moving.plan import share_folder
+from kafkawire.broker.rack_reads.copies import FollowedLogs
 from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.ports import Env
@@ -62,13 +63,20 @@ class PartitionViews:
     """The views of a broker, loaded on demand and refreshed."""
 
     def __init__(
-        self, env: Env, catalog: Catalog, storage: SegmentCatalog, log: Log, node_id: int
+        self,
+        env: Env,
+        catalog: Catalog,
+        storage: SegmentCatalog,
+        log: Log,
+        node_id: int,
+        copies: FollowedLogs,
     ) -> None:
         self._env = env
         self._catalog = catalog
         self._storage = storage
         self._log = log
         self._node_id = node_id
+        self._copies = copies
         self._views: dict[int, View] = {}  # in the order of last use
         self._rows = 0
         self._loading: dict[int, asyncio.Task[None]] = {}
@@ -83,7 +91,8 @@ class PartitionViews:
         age_s = self._env.clock.monotonic() - view.loaded_s
         if age_s >= MAX_AGE_S:
             raise NotLoaded(number)
-        found = view.at(offset)
+        # The copy first: it is on this machine, and the bucket is not.
+        found = self._copies.find(number, offset) or view.at(offset)
         if found is None:
             if age_s >= MIN_AGE_S:
                 raise NotLoaded(number)
@@ -110,8 +119,11 @@ class PartitionViews:
     async def _load(self, numbers: Sequence[int]) -> None:
         made: dict[int, View] = {}
         try:
+            # First: a row that is read later has what is not in the copy any more.
+            await self._copies.load(numbers)
             for at in range(0, len(numbers), LOAD_AT_ONCE):
                 for row in await self._storage.load_partitions(numbers[at : at + LOAD_AT_ONCE]):
+                    self._copies.take_row(row)
                     await self._learn(row)
                     view = await self._view(row)
                     if view is not None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from itertools import islice
 from operator import lt
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
@@ -22,6 +22,7 @@ from kafkawire.security.acls.model import Operation
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
+    from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.partition.partition import Partition, Plan
     from kafkawire.log.partition.state import LoadedPartition
 
@@ -100,18 +101,16 @@ class FetchContext:
         with the aborted transactions. `spans`: long stretches of files are not read."""
         aborted: list[Aborted] | None = [] if committed else None
         partition = plan.partition
-        log = self.commit_log
-        read = log.reader.read_parts if spans else log.read
         try:
             parts: Sequence[Part]
             try:
-                parts = await read(plan, patience_s, aborted)
+                parts = await read_parts(plan, patience_s, aborted, spans=spans)
             except (KafkaError, OSError):
                 if not (partition.resigned and self.racks.enabled):
                     raise
                 plan = await self.racks.plan_again(plan)
                 aborted = [] if committed else None
-                parts = await read(plan, patience_s, aborted)
+                parts = await read_parts(plan, patience_s, aborted, spans=spans)
             result.records = [*parts]
             result.size_bytes = sum(map(len, parts))
             self.count_sent(partition, result.size_bytes)
@@ -128,6 +127,15 @@ class FetchContext:
         partition.traffic.out_bytes += size_bytes
         if partition.resigned:
             self.counts.replica_bytes += size_bytes
+
+
+async def read_parts(
+    plan: Plan, patience_s: float | None, aborted: list[Aborted] | None, *, spans: bool
+) -> Sequence[Part]:
+    """Read the records of a plan from the log of its partition: that of this broker, or a copy."""
+    log = cast("CommitLog", plan.partition.log)
+    read = log.reader.read_parts if spans else log.read
+    return await read(plan, patience_s, aborted)
 
 
 def find_divergence(

@@ -32,6 +32,7 @@ class RackReads:
         self._table = broker.table
         self._catalog = broker.catalog
         self._store = broker.log.segments.store
+        self._replication = broker.log.replication
         self._env = broker.env
         self._node_id = broker.node_id
         self.enabled = self._selector.enabled
@@ -70,10 +71,10 @@ class RackReads:
         self, exchange: Exchange, partition: Partition, offset: int, rack: str
     ) -> int:
         """Return the broker that the client of a rack is to read an offset from; -1: this one."""
-        if not self._in_tier(partition, offset):
-            return -1
         peer, number = exchange.peer, partition.number
-        node = self._selector.reader(number, self._node_id, rack, peer.listener)
+        node = self._find_follower(partition, offset, rack, peer.listener)
+        if node is None and self._in_tier(partition, offset):
+            node = self._selector.reader(number, self._node_id, rack, peer.listener)
         if node is None:
             return -1
         if peer.redirects is None:
@@ -82,6 +83,17 @@ class RackReads:
         if not peer.redirects.allows(number, offset, exchange.correlation_id, now_s):
             return -1
         return node
+
+    def _find_follower(
+        self, partition: Partition, offset: int, rack: str, listener: str
+    ) -> int | None:
+        """Return the broker of a rack whose machine has an in-sync copy of a partition."""
+        if self._replication is None or not partition.config.replicated:
+            return None
+        if not partition.log_start <= offset <= partition.high_watermark:
+            return None
+        nodes, number = self._replication.in_sync_nodes(), partition.number
+        return self._selector.reader_among(nodes, number, self._node_id, rack, listener)
 
     def _in_tier(self, partition: Partition, offset: int) -> bool:
         end = min(partition.commit_offset, partition.last_stable_offset)

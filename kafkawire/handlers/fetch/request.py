@@ -409,16 +409,10 @@ class Attempt:
             return False
         context, ask = self.context, self.ask
         if ask.rack and context.racks.enabled:
-            partition = context.racks.find(topic, index, epoch, offset)
-            context.describe(result, partition)
-            if not partition.resigned:
-                result.preferred = context.racks.find_preferred_read_replica(
-                    self.exchange, partition, offset, ask.rack
-                )
-            if result.preferred >= 0:
-                self.last = True
+            found = self._find_by_rack(item, result)
+            if found is None:
                 return False
-            self.last = self.last or partition.resigned  # led by another broker: not waited for
+            partition = found
         else:
             partition = context.table.find(topic, index, epoch)
             if self.session is not None:
@@ -443,6 +437,26 @@ class Attempt:
                     self.copied_bytes += size
         self.partitions.append(partition)
         return partition.next_offset > partition.high_watermark
+
+    def _find_by_rack(self, item: FetchItem, result: FetchResult) -> Partition | None:
+        """Return the partition, or a part of it, that a client with a rack reads here; None if it
+        is to read elsewhere, or to wait."""
+        topic, index, epoch, offset, _, _ = item
+        racks = self.context.racks
+        partition = racks.find(topic, index, epoch, offset)
+        self.context.describe(result, partition)
+        if not partition.resigned:
+            result.preferred = racks.find_preferred_read_replica(
+                self.exchange, partition, offset, self.ask.rack
+            )
+            self.last = self.last or result.preferred >= 0
+            return partition if result.preferred < 0 else None
+        self.last = self.last or partition.removed  # a view, which does not change
+        # The leader has sent the client here, and the copy may get the offset at any moment.
+        if offset > partition.next_offset and not self.last:
+            self.partitions.append(partition)
+            return None
+        return partition
 
     def _view(self) -> Generator[None, None, None]:
         """Fill the results with mapped bytes. The other plans are those that must be read."""

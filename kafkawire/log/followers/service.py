@@ -52,6 +52,9 @@ RETRY_S = 1.0
 """Between two attempts to read them."""
 FAILING_S = 30.0
 """After which another follower is used in place of one that cannot be connected to."""
+MARK_DELAY_S = 0.01
+"""Between a commit and the mark about it, if consumers may read at followers: so long they may get
+it later than at the leader, and so many marks a second are spared."""
 REFUSE_AFTER_S = 10.0
 """For so long producers wait for followers, then they are refused: their requests would time out
 after 30 s without an answer."""
@@ -104,6 +107,8 @@ class Replication:
         self._established = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._storing = False
+        self._marked = 0
+        self._marking = False
         self._cut_off_s: float | None = None
         self.in_sync: InSyncSet | None = None
         self.links: dict[str, FollowerLink] = {}
@@ -221,6 +226,11 @@ class Replication:
         established = in_sync is not None and in_sync.established
         return in_sync.live(self._now()) if in_sync is not None and established else None
 
+    def in_sync_nodes(self) -> Collection[int]:
+        """Return the brokers on whose machines the followers of `live` are."""
+        live = self.live() or ()
+        return {each.follower.node_id for replica, each in self.links.items() if replica in live}
+
     def cut_off_s(self) -> float:
         """Return for how many seconds no machine has answered at the address of any follower, while
         too few are in sync or records wait for too long; else 0."""
@@ -288,6 +298,9 @@ class Replication:
         committed = in_sync.committed_position(own)
         if committed > 0:
             log.follower_sink.commit(committed)
+        if committed > self._marked and self._config.replica_selector_class and not self._marking:
+            self._marking = True
+            self._env.call_later(MARK_DELAY_S, self._mark)
         due = None if self._storing else in_sync.due(own, self._now())
         if due is not None:
             self._storing = True
@@ -302,14 +315,21 @@ class Replication:
             self._connect()
             log, in_sync = self._running()
             in_sync.limits = self._limits()  # the settings may have been changed
-            for link in self.links.values():
-                link.mark(in_sync.committed_position(log.disk_sink.committed))
+            self._mark()
             self._note_cut_off()
             self._progress()
             log.follower_sink.update(self._unready())
             # Tasks that are done would be kept forever.
             self._tasks = [each for each in self._tasks if not each.done()]
             await self._env.sleep(TICK_S)
+
+    def _mark(self) -> None:
+        """Send followers what is committed."""
+        log, in_sync = self._running()
+        self._marking = False
+        self._marked = in_sync.committed_position(log.disk_sink.committed)
+        for link in self.links.values():
+            link.mark(self._marked)
 
     def _note_cut_off(self) -> None:
         """Note since when no machine has answered, whichever followers were used since then."""

@@ -17,6 +17,7 @@ from kafkawire.offsets.catalog.replica_sets import FollowerRow
 from kafkawire.replication import wire
 from kafkawire.replication.messages import (
     FROM_FOLLOWER,
+    AwaitMessage,
     BytesMessage,
     ChallengeMessage,
     CopyMessage,
@@ -133,10 +134,18 @@ class FollowerSource:
 
     async def list(self, epoch: int) -> CopyMessage:
         """Return what it has of the log of a process."""
-        self._writer.write(wire.encode(ListMessage(epoch)))
+        return await self._request_listing(ListMessage(epoch))
+
+    async def wait_for_commit(self, epoch: int, known: int) -> CopyMessage:
+        """Return what consumers may read of the log of a process, once that is more than up to the
+        log position `known`, or the process has sent a mark."""
+        return await self._request_listing(AwaitMessage(epoch, known))
+
+    async def _request_listing(self, request: Message) -> CopyMessage:
+        self._writer.write(wire.encode(request))
         answer = await self._receive()
         if not isinstance(answer, CopyMessage):
-            raise WireError(f"{type(answer).__name__} in answer to a list")
+            raise WireError(f"{type(answer).__name__} in answer to a request for a COPY")
         return answer
 
     async def chunks(self, number: int, length: int) -> AsyncIterator[bytes]:
