@@ -50,7 +50,7 @@ async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
     offline replicas; v6 LISTENER_NOT_FOUND; v7 leader epochs; v8 authorized operations; v9
     flexible; v10 topic ids in the answer; v11 no cluster operations; v12 topics by id; v13
     top-level error. Brokers that are not alive are left out, and what they lead has no leader. With
-    replica.selector.class readers of old records are replicas (kafkawire.broker.rack_reads).
+    replica.selector.class readers are replicas (kafkawire.broker.rack_reads).
     """
     if req.topics is None or (ctx.version == 0 and not req.topics):
         if ctx.rights is not None:

@@ -64,11 +64,12 @@ class FaultyCluster(Cluster):
         tier_url: str,
         nodes: Sequence[int] = (1, 2),
         settings: Mapping[str, object] | None = None,
+        own: Mapping[int, Mapping[str, object]] | None = None,
     ) -> None:
         self.network = network
         self._minio = minio
         self._addresses: dict[int, Address] = {}
-        super().__init__(folder, url, nodes, {**(settings or {}), "tier.url": tier_url})
+        super().__init__(folder, url, nodes, {**(settings or {}), "tier.url": tier_url}, own=own)
 
     def _process(self, data: Path, url: str, settings: Mapping[str, object]) -> BrokerProcess:
         node, port = str(settings["node.id"]), free_port()

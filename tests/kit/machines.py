@@ -144,12 +144,13 @@ class Machines(FaultyCluster):
         nodes: Sequence[int] = (1, 2, 3),
         settings: Mapping[str, object] | None = None,
         followers_linked: bool = False,
+        own: Mapping[int, Mapping[str, object]] | None = None,
     ) -> None:
         self.machines: dict[int, Machine] = {}
         self._url = url
         self._linked = [str(each) for each in nodes] if followers_linked else []
         super().__init__(
-            folder, network, url, minio, tier_url, nodes, {**SETTINGS, **(settings or {})}
+            folder, network, url, minio, tier_url, nodes, {**SETTINGS, **(settings or {})}, own
         )
 
     def _process(self, data: Path, url: str, settings: Mapping[str, object]) -> BrokerProcess:
@@ -274,6 +275,7 @@ def running(
     settings: Mapping[str, object] | None = None,
     followers_linked: bool = False,
     nodes: Sequence[int] = (1, 2, 3),
+    own: Mapping[int, Mapping[str, object]] | None = None,
 ) -> Iterator[Machines]:
     """Run machines that know each other. One test at a time does: they and their clients keep
     two cores busy, and with twice as many a lease of LEASE_S ends while all of them live."""
@@ -283,7 +285,7 @@ def running(
         Network() as network,
         Machines(
             folder, network, url, minio, tier_url, nodes,
-            settings=settings, followers_linked=followers_linked,
+            settings=settings, followers_linked=followers_linked, own=own,
         ) as made,
     ):  # fmt: skip
         wait_until(

@@ -1,5 +1,5 @@
 """Reading at a broker of the client's rack what another broker leads (KIP-392), from the remote
-tier.
+tier, or from the copy of a follower.
 
 Every broker can read every object, so a consumer need not read old records at the leader, which may
 be in another zone. With `replica.selector.class` set, each partition has a *reader* in each rack
@@ -13,6 +13,10 @@ the first read, again after some seconds, and after a failed read: the leader ma
 segment. Everything else is answered NOT_LEADER_OR_FOLLOWER, with which every client goes to the
 leader at once. That includes offsets at or after the commit offset, and reads that fail here,
 because the leader may have a local copy.
+
+With durability=replicated a rack with a follower that is in sync gets all committed records: the
+reader is the broker on its machine, which indexes the copied journals up to the committed position
+(`copies`).
 
 Easy to get wrong:
 

@@ -170,8 +170,9 @@ _BROKER_ROWS = (
     Config("replica.selector.class", S, None,
            "Where consumers read. Empty: at the leader. With Kafka's RackAwareReplicaSelector a "
            "consumer whose client.rack is not the leader's is sent to a broker of its rack for "
-           "records that are in the remote tier; the others are read at the leader. Set it at "
-           "all brokers ([cluster.md](cluster.md#reading-in-the-clients-rack)).",
+           "records that are in the remote tier, and with durability=replicated for all; the "
+           "others are read at the leader. Set it at all brokers "
+           "([cluster.md](cluster.md#reading-in-the-clients-rack)).",
            choices=("", RACK_AWARE)),
     Config("lease.ms", I, 5000,
            "A broker whose heartbeat in the metadata database does not change for so long, while "

@@ -16,7 +16,8 @@ others hold it a Fetch is answered with less, or waits. A connection has one Fet
 Kafka: pipelined ones start one after another.
 
 Of clients with many partitions the list is kept (kafkawire.handlers.fetch.sessions). Clients with a
-rack read from another broker only what is in the remote tier (kafkawire.broker.rack_reads).
+rack read from another broker what is in the remote tier, or in the copy of a follower
+(kafkawire.broker.rack_reads).
 """
 
 from __future__ import annotations

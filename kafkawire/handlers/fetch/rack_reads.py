@@ -1,5 +1,5 @@
 """Fetches of clients that name their rack (KIP-392): sent to a broker of their rack by the leader,
-and served there from the remote tier. See kafkawire.broker.rack_reads.
+and served there from the remote tier or the copy of a follower. See kafkawire.broker.rack_reads.
 
 Kafka: ReplicaManager.findPreferredReadReplica. Called by kafkawire.handlers.fetch.request, for such
 clients only, and only with `replica.selector.class` set.

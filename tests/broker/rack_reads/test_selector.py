@@ -61,6 +61,13 @@ def test_brokers_that_are_not_alive_or_drained_serve_nothing(catalog: Catalog) -
     assert readers(made, 1, "b") == [2] * 4
 
 
+def test_followers_of_the_rack_come_first(catalog: Catalog) -> None:
+    made = selector(catalog)
+    assert made.reader_among([3, 4], 0, 1, "b", PLAIN) == 3
+    assert made.reader_among([4, 6], 0, 1, "b", PLAIN) is None
+    assert made.reader_among([1, 6], 0, 1, "a", PLAIN) is None, "the rack of the leader"
+
+
 def test_without_the_setting_there_are_no_readers(catalog: Catalog) -> None:
     made = selector(catalog, enabled=False)
     assert readers(made, 1, "b") == [None] * 4
@@ -77,6 +84,14 @@ def test_client_that_comes_back_with_its_offset_stays() -> None:
     assert not known.allows(7, 250, 4, 1.0 + STAY_S)
     assert known.allows(8, 300, 4, 3.0)
     assert known.allows(7, 300, 5, 3.0 + STAY_S)
+
+
+def test_client_that_has_waited_elsewhere_is_sent_away_again() -> None:
+    """It returns when its metadata is too old, and no record came meanwhile."""
+    known = Redirects()
+    assert known.allows(7, 100, 1, 0.0)
+    assert known.allows(7, 100, 2, STAY_S)
+    assert not known.allows(7, 100, 3, STAY_S + 1)
 
 
 def test_known_partitions_of_a_connection_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,12 +45,14 @@ class Machine:
 
 
 class ReplicatedWorld(SinkWorld):
-    """`sites`: the machines by index; `stalled_starts`: how likely a start waits somewhere."""
+    """`sites`: the machines by index; `stalled_starts`: how likely a start waits somewhere;
+    `copy_reads`: records that were read at followers."""
 
     def __init__(self, seed: int, machines: int, **values: Any) -> None:
         super().__init__(seed, **values)
         self.sites: list[Machine] = []
         self.stalled_starts = 0.0
+        self.copy_reads = 0
         for at in range(machines):
             disk = self.fs if at == 0 else MemFileSystem(self.rng)
             self.sites.append(Machine(at + 1, disk, self._new_follower(at + 1)))

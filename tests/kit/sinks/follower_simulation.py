@@ -8,6 +8,7 @@ wall clocks are set, and the monotonic clocks of brokers and followers run at ha
 speed. In addition to the checks of tests.kit.sinks.simulation:
 
 - each follower in the set has what was acknowledged, whenever the set changes;
+- what consumers may read of the copy of any follower is never taken back;
 - when nothing fails any more the set is complete again.
 
 Something that has all acknowledged records always stays: a disk is only lost if another one has
@@ -18,14 +19,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from functools import partial
+from random import Random
 from unittest.mock import patch
 
+from kafkawire.codec.batches import Record, iter_batches, records
 from kafkawire.codec.errors import KafkaError
+from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK
+from kafkawire.log.journal.scan import scan
 from kafkawire.replication import journal_copy
+from kafkawire.replication.failures import DiskFailed, FollowerError
+from kafkawire.replication.messages import CopyMessage
 from tests.kit.sinks.follower_lives import Machine, ReplicatedLife, ReplicatedWorld
-from tests.kit.sinks.follower_network import SimFollower
+from tests.kit.sinks.follower_network import FOLDER, NODE, SimFollower
 from tests.kit.sinks.lives import CALM
+from tests.kit.sinks.records import Row
 from tests.kit.sinks.simulation import STARTED_S, TRIES, Simulation
 from tests.kit.tier.fake_bucket import StoreFaults
 
@@ -199,6 +208,33 @@ class FollowerSimulation(Simulation[ReplicatedWorld, ReplicatedLife]):
             if rng.random() < 0.3:
                 life.network.silent_until[name] = now + rng.random() * 10
 
+    # --- clients
+
+    async def reader(self) -> None:
+        """Read from any process, and from the copies of followers."""
+        await asyncio.gather(super().reader(), self.read_copies())
+
+    async def read_copies(self) -> None:
+        """Read what consumers may read at followers, as a broker on their machine does: of a
+        process that it takes for the newest one."""
+        rng = Random(1)  # its own: these reads change nothing else of a run
+        while True:
+            await asyncio.sleep(rng.random() * 0.2)
+            follower, epoch = (
+                rng.choice(self.world.sites).follower,
+                rng.choice(self.world.lives[-2:]).epoch,
+            )
+            if follower.copies is None:
+                continue
+            try:
+                found = follower.copies.wait_for_commit(epoch, 0, 0)
+            except (FollowerError, DiskFailed):
+                continue
+            readable = CopyMessage(found.end, found.committed, found.files).readable
+            for number, rows in records_of(follower, epoch, readable):
+                self.world.records.see(number, rows)
+                self.world.copy_reads += len(rows)
+
     # --- failures
 
     async def weather(self) -> None:
@@ -308,6 +344,31 @@ class FollowerSimulation(Simulation[ReplicatedWorld, ReplicatedLife]):
                 if in_sync is not None and len(in_sync.members) == wanted:
                     return
                 await asyncio.sleep(0.1)
+
+
+def records_of(
+    follower: SimFollower, epoch: int, readable: int
+) -> Iterator[tuple[int, list[tuple[int, Row]]]]:
+    """Yield the records of each partition that a copy has in the journal of a log position, and
+    before it."""
+    number, stop = readable >> POSITION_BITS, readable & POSITION_MASK
+    path = f"{FOLDER}/{NODE}/{epoch}/{journal_copy.journal_name(number)}"
+    try:
+        data = memoryview(bytes(follower.files.file(path).data[:stop]))
+    except (OSError, KeyError):
+        return  # the folder has another epoch meanwhile
+    found = scan(data, number, 0, None, 0)
+    assert not found.gaps, f"{path} is damaged before what is committed"
+    for partition, index in found.rows.items():
+        rows: list[tuple[int, Row]] = []
+        for position, length in zip(index.log_position, index.length, strict=True):
+            start = position & POSITION_MASK
+            buffer = bytes(data[start : start + length])
+            for at, head in iter_batches(buffer):
+                for each in records(buffer, at):
+                    assert isinstance(each, Record)
+                    rows.append((each.offset, (bytes(each.value or b""), head.leader_epoch)))
+        yield partition, rows
 
 
 def simulate(seed: int) -> ReplicatedWorld:

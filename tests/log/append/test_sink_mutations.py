@@ -36,6 +36,7 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.offsets.catalog import replica_sets
 from kafkawire.offsets.catalog.object_logs import ObjectLog
 from kafkawire.replication.journal_copy import NO_LIMIT
+from kafkawire.replication.messages import CopyMessage
 from kafkawire.replication.node_copies import NodeCopies
 from tests.kit.seeds import first_failing
 from tests.kit.sinks import follower_simulation, object_simulation
@@ -335,7 +336,13 @@ def checkpoint_ahead_of_followers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FollowerSink, "when_all", lambda self, fn: self.wait([fn]))
 
 
+def copies_read_past_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """Consumers get all that is in the copy of a follower."""
+    patch.setattr(CopyMessage, "readable", property(lambda self: self.end))
+
+
 OF_FOLLOWERS: list[Break] = [
+    copies_read_past_the_high_watermark,
     no_fence_at_followers,
     set_of_a_superseded_process,
     follower_counts_late,
