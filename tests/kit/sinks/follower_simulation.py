@@ -212,7 +212,11 @@ class FollowerSimulation(Simulation[ReplicatedWorld, ReplicatedLife]):
 
     async def reader(self) -> None:
         """Read from any process, and from the copies of followers."""
-        await asyncio.gather(super().reader(), self.read_copies())
+        copies = asyncio.create_task(self.read_copies())
+        try:
+            await super().reader()
+        finally:
+            copies.cancel()
 
     async def read_copies(self) -> None:
         """Read what consumers may read at followers, as a broker on their machine does: of a
@@ -231,9 +235,12 @@ class FollowerSimulation(Simulation[ReplicatedWorld, ReplicatedLife]):
             except (FollowerError, DiskFailed):
                 continue
             readable = CopyMessage(found.end, found.committed, found.files).readable
-            for number, rows in records_of(follower, epoch, readable):
-                self.world.records.see(number, rows)
-                self.world.copy_reads += len(rows)
+            try:
+                for number, rows in records_of(follower, epoch, readable):
+                    self.world.records.see(number, rows)
+                    self.world.copy_reads += len(rows)
+            except AssertionError as violation:
+                self.world.violations.append(violation)
 
     # --- failures
 
