@@ -97,7 +97,7 @@ class FollowedLog:
         self._partitions: dict[int, Partition] = {}
         self.skipped: set[int] = set()
         self._number = self._at = self._run_number = self._rows = 0
-        self._current_s = 0.0
+        self._current_s = -CURRENT_S
         self.used_s = self.begun_s = env.clock.monotonic()
         self.loaded = asyncio.Event()
         self.ended = False
@@ -120,21 +120,19 @@ class FollowedLog:
         first = base[0] if base else partition.high_watermark
         return partition if offset >= max(first, partition.log_start) else None
 
-    def take_row(self, row: PartitionRow) -> None:
-        """Take the log start of a partition from SQL. One that had nothing in the copy begins where
-        SQL has it end: `row` was read after the log was loaded."""
+    def take_row(self, row: PartitionRow, *, is_later: bool) -> None:
+        """Take the log start of a partition from SQL. With a row that `is_later` than the index, a
+        partition that is not in the copy begins where SQL has it end."""
         state, number = row.checkpoint, row.number
         partition = self._partitions.get(number)
-        if partition is None:
-            if not self.loaded.is_set() or number in self.skipped:
-                return
+        # Nothing is between the two: records leave the copy after SQL has them in segments.
+        if partition is None and is_later and number not in self.skipped:
             partition = self._make(number)
-            ends = [each.end_offset for each in row.mappings[-1:]]
-            if partition is None:
-                return
-            _end_at(partition, max([0 if state is None else state.next_offset, *ends]))
-        if state is not None and state.log_start > partition.log_start:
-            partition.log_start = state.log_start
+            if partition is not None:
+                ends = [each.end_offset for each in row.mappings[-1:]]
+                _end_at(partition, max([0 if state is None else state.next_offset, *ends]))
+        if partition is not None and state is not None:
+            partition.log_start = max(partition.log_start, state.log_start)
 
     async def _run(self) -> None:
         now, known = self._env.clock.monotonic, 0
@@ -331,8 +329,9 @@ class FollowedLogs:
         followed.used_s = self._env.clock.monotonic()
         return followed.find(number, offset)
 
-    async def load(self, numbers: Collection[int]) -> None:
-        """Begin to follow the logs of partitions, and wait up to LOAD_S for their indexes."""
+    async def load(self, numbers: Collection[int]) -> set[int]:
+        """Begin to follow the logs of partitions, and wait up to LOAD_S for their indexes; return
+        the partitions whose log is indexed."""
         waiting = []
         for number in numbers:
             leader = self._catalog.leader_of(number)
@@ -347,12 +346,15 @@ class FollowedLogs:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOAD_S):
                     await asyncio.gather(*waiting)
+        logs = ((number, self._of(number)) for number in numbers)
+        return {number for number, each in logs if each is not None and each.loaded.is_set()}
 
-    def take_row(self, row: PartitionRow) -> None:
-        """Take the row of a partition from SQL that was read after `load`."""
+    def take_row(self, row: PartitionRow, *, is_later: bool) -> None:
+        """Take the row of a partition from SQL; `is_later`: it was read after `load` returned the
+        partition."""
         followed = self._of(row.number)
         if followed is not None:
-            followed.take_row(row)
+            followed.take_row(row, is_later=is_later)
 
     def _of(self, number: int) -> FollowedLog | None:
         """Return the log of the leader of a partition; None if it is not followed."""

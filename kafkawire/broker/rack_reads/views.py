@@ -120,10 +120,10 @@ class PartitionViews:
         made: dict[int, View] = {}
         try:
             # First: a row that is read later has what is not in the copy any more.
-            await self._copies.load(numbers)
+            indexed = await self._copies.load(numbers)
             for at in range(0, len(numbers), LOAD_AT_ONCE):
                 for row in await self._storage.load_partitions(numbers[at : at + LOAD_AT_ONCE]):
-                    self._copies.take_row(row)
+                    self._copies.take_row(row, is_later=row.number in indexed)
                     await self._learn(row)
                     view = await self._view(row)
                     if view is not None:
