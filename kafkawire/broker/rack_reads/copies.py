@@ -89,9 +89,8 @@ class FollowedLog:
         self._process = process
         self.epoch = process.broker_epoch
         self._folder = os.path.join(data, FOLLOWER_FOLDER, str(process.node_id), str(self.epoch))
-        self._journals = Journals(env, self._folder, 0, 0, 0)
         # Nothing is sent from mappings: the follower truncates its files.
-        self._journals.viewed_from = NO_LIMIT
+        self._journals = Journals(env, self._folder, 0, 0, 0, viewed_from=NO_LIMIT)
         segments = own.commit_log.reader.segments
         self._log = CommitLog(env, config, self._journals, segments, Hooks(_ignore), _refuse)
         self._partitions: dict[int, Partition] = {}

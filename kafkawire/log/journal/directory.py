@@ -66,7 +66,13 @@ class Journals:
     )
 
     def __init__(
-        self, env: Env, folder: str, journal_bytes: int, hot_bytes: int, recycle_bytes: int
+        self,
+        env: Env,
+        folder: str,
+        journal_bytes: int,
+        hot_bytes: int,
+        recycle_bytes: int,
+        viewed_from: int = 0,
     ) -> None:
         self.env = env
         self.folder = folder
@@ -80,7 +86,7 @@ class Journals:
         self.hot_from = 0
         # From here on it may be sent from the mapping: unverified bytes of earlier starts end
         # before.
-        self.viewed_from = 0
+        self.viewed_from = viewed_from
         self.preparing = False
         # The active journal takes no more frames, full or not.
         self.rolling = False

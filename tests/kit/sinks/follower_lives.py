@@ -46,19 +46,24 @@ class Machine:
 
 class ReplicatedWorld(SinkWorld):
     """`sites`: the machines by index; `stalled_starts`: how likely a start waits somewhere;
-    `copy_reads`: records that were read at followers."""
+    `copy_reads`: records that were read at followers, by `read_copy`, which is called when one has
+    received something of an epoch."""
 
     def __init__(self, seed: int, machines: int, **values: Any) -> None:
         super().__init__(seed, **values)
         self.sites: list[Machine] = []
         self.stalled_starts = 0.0
         self.copy_reads = 0
+        self.read_copy: Callable[[SimFollower, int], None] = lambda _follower, _epoch: None
         for at in range(machines):
             disk = self.fs if at == 0 else MemFileSystem(self.rng)
             self.sites.append(Machine(at + 1, disk, self._new_follower(at + 1)))
 
     def _new_follower(self, node_id: int) -> SimFollower:
-        follower = SimFollower(self.loop, self.rng, node_id, self.new_rate())
+        def received(epoch: int) -> None:
+            self.read_copy(follower, epoch)
+
+        follower = SimFollower(self.loop, self.rng, node_id, self.new_rate(), received)
         now_ms = int(self.loop.now * 1000)
         self._run(lambda session: replica_sets.register(session, follower.row, now_ms))
         return follower

@@ -59,9 +59,17 @@ READER_MESSAGES: tuple[type[Message], ...] = (
 class SimFollower:
     """The follower of machine `node_id`: its disk, and a process that runs if `copies` is there.
     `delay_s`: how long its disk takes; `silent_until`: when bytes arrive again; `rate`: how fast
-    its clock runs."""
+    its clock runs; `received`: called after what a process has sent of an epoch."""
 
-    def __init__(self, loop: SimLoop, rng: Random, node_id: int, rate: float = 1.0) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        rng: Random,
+        node_id: int,
+        rate: float = 1.0,
+        received: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.received = received
         self.loop, self.rng, self.node_id = loop, rng, node_id
         self.context = drifting(rate)
         self.id = rng.randbytes(16)
@@ -420,6 +428,7 @@ class ServedConnection:
             if is_due:
                 await self._follower.work()
                 self._send(AckMessage(copies.sync(epoch)))
+                self._follower.received(epoch)
             has_more = await self._more()
 
     async def _replace_former(self, epoch: int) -> None:

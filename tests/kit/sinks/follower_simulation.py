@@ -38,6 +38,8 @@ from tests.kit.sinks.records import Row
 from tests.kit.sinks.simulation import STARTED_S, TRIES, Simulation
 from tests.kit.tier.fake_bucket import StoreFaults
 
+READS = 0.1
+"""How likely a copy is read when its follower has received something."""
 HEALED_S = 60.0
 """In which the set is complete when nothing fails any more."""
 
@@ -64,6 +66,8 @@ class FollowerSimulation(Simulation[ReplicatedWorld, ReplicatedLife]):
         config.min_insync_replicas = rng.choice((1, 2, 2, config.replica_group_size))
         config.replica_lag_time_max_ms = rng.choice((500, 2000))
         self.stalled: list[tuple[ReplicatedLife, asyncio.Task[None]]] = []
+        self._reads = Random(seed)  # its own: reads of copies change nothing else of a run
+        self.world.read_copy = self.read_copy
 
     # --- lives
 
@@ -210,37 +214,21 @@ class FollowerSimulation(Simulation[ReplicatedWorld, ReplicatedLife]):
 
     # --- clients
 
-    async def reader(self) -> None:
-        """Read from any process, and from the copies of followers."""
-        copies = asyncio.create_task(self.read_copies())
+    def read_copy(self, follower: SimFollower, epoch: int) -> None:
+        """Sometimes read what consumers may read at a follower, as the broker of its machine."""
+        if follower.copies is None or self._reads.random() > READS:
+            return
         try:
-            await super().reader()
-        finally:
-            copies.cancel()
-
-    async def read_copies(self) -> None:
-        """Read what consumers may read at followers, as a broker on their machine does: of a
-        process that it takes for the newest one."""
-        rng = Random(1)  # its own: these reads change nothing else of a run
-        while True:
-            await asyncio.sleep(rng.random() * 0.2)
-            follower, epoch = (
-                rng.choice(self.world.sites).follower,
-                rng.choice(self.world.lives[-2:]).epoch,
-            )
-            if follower.copies is None:
-                continue
-            try:
-                found = follower.copies.wait_for_commit(epoch, 0, 0)
-            except (FollowerError, DiskFailed):
-                continue
-            readable = CopyMessage(found.end, found.committed, found.files).readable
-            try:
-                for number, rows in records_of(follower, epoch, readable):
-                    self.world.records.see(number, rows)
-                    self.world.copy_reads += len(rows)
-            except AssertionError as violation:
-                self.world.violations.append(violation)
+            found = follower.copies.wait_for_commit(epoch, 0, 0)
+        except (FollowerError, DiskFailed):
+            return
+        readable = CopyMessage(found.end, found.committed, found.files).readable
+        try:
+            for number, rows in records_of(follower, epoch, readable):
+                self.world.records.see(number, rows)
+                self.world.copy_reads += len(rows)
+        except AssertionError as violation:
+            self.world.violations.append(violation)
 
     # --- failures
 
