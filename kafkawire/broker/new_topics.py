@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from kafkawire.codec.configs.view_rules import VIEW_SOURCE
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.catalog import Catalog, alike_key
 
@@ -90,6 +91,27 @@ def check_name(name: str, existing: Catalog, taken: Mapping[str, str]) -> None:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"Topic '{name}' collides with existing topic: {other}",
+        )
+
+
+def check_source(topic: CreatableTopic, source: str, existing: Catalog) -> None:
+    """Raise KafkaError unless a topic may be created as a view of `source`."""
+    info = existing.by_name.get(source)
+    fault = None
+    if info is None:
+        fault = "there is no such topic"
+    elif info.configs.get(VIEW_SOURCE):
+        fault = "the topic is a view itself"
+    elif info.internal:
+        fault = "the topic is internal to the broker"
+    if info is None or fault is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{VIEW_SOURCE}={source}: {fault}")
+    count = len(info.partitions)
+    if topic.assignments or topic.num_partitions not in (-1, count):
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"A view has the partitions of its source, {count} of {source}: create it without a "
+            "number of partitions and without an assignment.",
         )
 
 

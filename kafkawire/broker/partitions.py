@@ -14,19 +14,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from kafkawire.codec.configs.view_rules import VIEW_SOURCE
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.loader import NotLoaded
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.loader import Loader
     from kafkawire.log.partition.partition import Partition
-    from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
+    from kafkawire.metadata.catalog import Catalog, TopicInfo, Topics
 
-__all__ = ["NotLoaded", "PartitionTable"]
+__all__ = ["NotLoaded", "PartitionTable", "ViewTopic"]
 
 Key = tuple[str | bytes, int]  # topic name or id, index
+T = TypeVar("T", str, bytes)
+
+
+class ViewTopic(KafkaError):
+    """A topic is a view, which has no partitions: readers use those of its `source`. The error for
+    all other requests."""
+
+    def __init__(self, view: TopicInfo) -> None:
+        self.view = view
+        self.source = view.configs[VIEW_SOURCE]
+        text = f"The topic {view.name} is a view of {self.source}, and can only be read."
+        super().__init__(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
 
 
 logger = logging.getLogger(__name__)
@@ -84,7 +97,14 @@ class PartitionTable:
             partition = rows[index]
             if partition is not None:
                 return partition
-        return self._missing(self._catalog.by_name.partition_of(topic, index))
+        return self._missing(self._catalog.by_name, topic, index)
+
+    def find_readable(self, topic: str | bytes, index: int, leader_epoch: int = -1) -> Partition:
+        """Like `find`, for readers: the partition of the source for a view."""
+        try:
+            return self.find(topic, index, leader_epoch)
+        except ViewTopic as found:
+            return self.find(found.source, index, leader_epoch)
 
     def find_by_id(self, topic_id: bytes, index: int) -> Partition:
         """Like `find_by_name`; an unknown id is UNKNOWN_TOPIC_ID (Kafka: ReplicaManager)."""
@@ -95,7 +115,7 @@ class PartitionTable:
                 return partition
         if topic_id not in self._catalog.by_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        return self._missing(self._catalog.by_id.partition_of(topic_id, index))
+        return self._missing(self._catalog.by_id, topic_id, index)
 
     def find(self, topic: str | bytes, index: int, leader_epoch: int = -1) -> Partition:
         """Return the partition of a topic's name or id. Hot.
@@ -126,7 +146,7 @@ class PartitionTable:
         """Return the partition's number if it must be loaded; raise the error for the client
         otherwise."""
         try:
-            self.find(topic, index)
+            self.find_readable(topic, index)
         except NotLoaded as missing:
             return missing.numbers
         except KafkaError:
@@ -169,8 +189,12 @@ class PartitionTable:
 
         self._loader.spawn(go())
 
-    def _missing(self, info: PartitionInfo | None) -> Partition:
+    def _missing(self, topics: Topics[T], key: T, index: int) -> Partition:
+        info = topics.partition_of(key, index)
         if info is None:
+            topic = topics.get(key)
+            if topic is not None and topic.configs.get(VIEW_SOURCE):
+                raise ViewTopic(topic)
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if info.leader != self._node_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -35,6 +35,7 @@ from kafkawire.broker.new_topics import (
     check_name,
     check_partition_count,
     check_replicas,
+    check_source,
     check_total,
     leaders_of,
     spread,
@@ -44,6 +45,7 @@ from kafkawire.broker.overrides import new_topic_overrides
 from kafkawire.broker.read_only import check_writable
 from kafkawire.codec.configs.durability_rules import DURABILITY, REPLICATED
 from kafkawire.codec.configs.settings import TOPIC_CONFIGS
+from kafkawire.codec.configs.view_rules import VIEW_SOURCE
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io import slices
 from kafkawire.metadata.catalog import NewTopic, alike_key
@@ -139,7 +141,10 @@ class TopicService:
             if isinstance(outcome, KafkaError):
                 results.append(outcome)
             else:
-                result = Created(len(outcome.leaders), outcome.configs)
+                count = len(outcome.leaders)
+                if not count:  # a view
+                    count = self._broker.catalog.topic_size(outcome.configs[VIEW_SOURCE]) or 0
+                result = Created(count, outcome.configs)
                 results.append(result)
                 wanted.append((index, outcome, result))
             await self._broker.env.slices.give_way()
@@ -349,17 +354,22 @@ class TopicService:
     def _plan_one(self, topic: CreatableTopic, planned: int) -> NewTopic:
         """Validate a topic; `planned`: partitions of the request's topics before it."""
         broker, config = self._broker, self._broker.config
-        leaders = leaders_of(
-            topic,
-            broker.catalog.brokers,
-            self._live_brokers(),
-            self._first_leader(planned),
-            config.num_partitions,
-            config.default_replication_factor,
-        )
+        source = next((each.value for each in topic.configs if each.name == VIEW_SOURCE), None)
+        leaders: list[int] = []
+        if not source:
+            leaders = leaders_of(
+                topic,
+                broker.catalog.brokers,
+                self._live_brokers(),
+                self._first_leader(planned),
+                config.num_partitions,
+                config.default_replication_factor,
+            )
         overrides = new_topic_overrides(
             [(entry.name, entry.value) for entry in topic.configs], config.texts
         )
+        if source:
+            check_source(topic, source, broker.catalog)
         refuse_unusable(broker, overrides)
         return NewTopic(
             name=topic.name,
@@ -457,6 +467,12 @@ class TopicService:
 
     def _new_leaders(self, topic: TopicInfo, wish: CreatePartitionsTopic) -> list[int]:
         have = len(topic.partitions)
+        if topic.configs.get(VIEW_SOURCE):
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {topic.name} is a view, and has the partitions of its source "
+                f"{topic.configs[VIEW_SOURCE]}.",
+            )
         if wish.count <= have:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,

@@ -249,7 +249,7 @@ def records_in(data: bytes, head: BatchHead) -> Iterator[Record]:
                 if at + 1 == stop and not data[at]:  # as most have none
                     yield Record(base + delta, timestamp, key, value, [])
                 else:
-                    yield Record(base + delta, timestamp, key, value, _read_headers(data, at, stop))
+                    yield Record(base + delta, timestamp, key, value, read_headers(data, at, stop))
                 begin = stop
             if wrong is not None:
                 raise wrong
@@ -261,7 +261,7 @@ def records_in(data: bytes, head: BatchHead) -> Iterator[Record]:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text) from None
 
 
-def _read_headers(data: bytes, at: int, stop: int) -> list[tuple[str, bytes | None]]:
+def read_headers(data: bytes, at: int, stop: int) -> list[tuple[str, bytes | None]]:
     """Return the headers that must fill data[at:stop]."""
     count, at = read_varint(data, at)
     if not 0 <= count <= stop - at:

@@ -25,9 +25,9 @@ def topic_of(
     """Return the topic of a request, or None and the error for each of its partitions."""
     catalog = ctx.broker.catalog
     if by_id:
-        info = catalog.by_id.get(topic_id)
+        info = catalog.with_source(catalog.by_id.get(topic_id))
         return info, ErrorCode.NONE if info else ErrorCode.UNKNOWN_TOPIC_ID
-    info = catalog.by_name.get(name)
+    info = catalog.with_source(catalog.by_name.get(name))
     return info, ErrorCode.NONE if info else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -38,14 +38,14 @@ def readable_topic_of(
     looked up, and after an id."""
     catalog = ctx.broker.catalog
     if by_id:
-        info = catalog.by_id.get(topic_id)
+        info = catalog.with_source(catalog.by_id.get(topic_id))
         if info is None:
             return None, ErrorCode.UNKNOWN_TOPIC_ID
         name = info.name
     if not ctx.may(Operation.READ, ResourceKind.TOPIC, name):
         return None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if not by_id:
-        info = catalog.by_name.get(name)
+        info = catalog.with_source(catalog.by_name.get(name))
     return info, ErrorCode.NONE if info else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

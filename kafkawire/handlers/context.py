@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kafkawire.broker.partitions import ViewTopic
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.exchange import ClientSoftware
 from kafkawire.log.io import slices
@@ -26,6 +27,7 @@ from kafkawire.security.principals import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
+    from kafkawire.log.partition.partition import Partition
     from kafkawire.security.acls.rights import Rights
     from kafkawire.security.quotas.sensors import ClientQuotas, MutationQuota
 
@@ -146,6 +148,16 @@ class RequestContext:
     def may_cluster(self, operation: Operation, *, logged: bool = True) -> bool:
         """`may` for the cluster."""
         return self.may(operation, ResourceKind.CLUSTER, CLUSTER_NAME, logged=logged)
+
+    def find_readable(self, topic: str, index: int, leader_epoch: int) -> Partition:
+        """Return a partition for a client that may describe the topic: of a view that of its
+        source, which it must be able to describe, too. Raises as PartitionTable.find."""
+        table = self.broker.table
+        try:
+            return table.find(topic, index, leader_epoch)
+        except ViewTopic as view:
+            self.check(Operation.DESCRIBE, ResourceKind.TOPIC, view.source)
+            return table.find(view.source, index, leader_epoch)
 
     async def find_topics(self, names: Iterable[str]) -> None:
         """Apply what other brokers changed until now if one of the topics is not in the catalog: it

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kafkawire.broker.overrides import Layers
 from kafkawire.broker.resources import list_as_kafka, topic_entries
 from kafkawire.broker.topics import Created
+from kafkawire.codec.configs.view_rules import VIEW_SOURCE
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import ZERO_UUID, Buffer
 from kafkawire.handlers.context import RequestContext
@@ -61,7 +62,9 @@ async def _outcomes(
         outcomes[topic.name] = denied  # until it is created: the results are in the request's order
         if count[topic.name] > 1:
             outcomes[topic.name] = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        elif may_all or ctx.may_topic(Operation.CREATE, topic.name):
+        elif (may_all or ctx.may_topic(Operation.CREATE, topic.name)) and (
+            await _may_read_source(ctx, topic)
+        ):
             allowed.append(topic)
         await ctx.give_way()
     made = await topics.create(allowed, req.validate_only, ctx.sender, charge)
@@ -70,6 +73,16 @@ async def _outcomes(
         await ctx.give_way()
     await ctx.empty_slowly(count, allowed, made)
     return outcomes
+
+
+async def _may_read_source(ctx: RequestContext, topic: CreatableTopic) -> bool:
+    """Return whether the client may create a topic that is a view: it must be able to read the
+    source."""
+    for entry in topic.configs if ctx.rights is not None else ():
+        if entry.name == VIEW_SOURCE and not ctx.may_topic(Operation.READ, entry.value or ""):
+            return False
+        await ctx.give_way()
+    return True
 
 
 def _result(

@@ -59,8 +59,8 @@ async def describe_topic_partitions(
         if page.room <= 0:
             page.response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
-        topic = catalog.get(name)
-        if topic is None:
+        topic = ctx.broker.catalog.with_source(catalog.get(name))
+        if topic is None:  # or a view whose source was deleted
             page.add_missing(name)
         elif not page.add(topic, start_index if name == start_name else 0):
             break

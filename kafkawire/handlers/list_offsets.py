@@ -143,7 +143,7 @@ class Lookup:
             since = _SINCE.get(asked.timestamp, 0 if asked.timestamp >= 0 else None)
             if since is None or ctx.version < since:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-            partition = ctx.broker.table.find(
+            partition = ctx.find_readable(
                 self._topic, asked.partition_index, asked.current_leader_epoch
             )
             row.offset, row.timestamp, epoch = await _find(
@@ -211,7 +211,7 @@ def _find_partition(
     ctx: RequestContext, topic: str, asked: ListOffsetsPartition
 ) -> Iterable[Partition]:
     try:
-        return (ctx.broker.table.find_by_name(topic, asked.partition_index),)
+        return (ctx.broker.table.find_readable(topic, asked.partition_index),)
     except KafkaError:
         return ()  # answered later, with its code
 

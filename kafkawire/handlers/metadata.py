@@ -8,6 +8,7 @@ are built in slices. `topic_parts` encodes topics; the topic service creates the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from kafkawire.broker.new_topics import missing_topic_error
 from kafkawire.codec.compile import encode, encoder
@@ -31,6 +32,9 @@ from kafkawire.messages.metadata import (
     MetadataResponseBroker,
 )
 from kafkawire.security.acls.model import Operation
+
+if TYPE_CHECKING:
+    from kafkawire.metadata.catalog import TopicInfo
 
 NEVER_STRICT = 1 << 15
 """Created topics are only counted: no version of Metadata has an error for a quota."""
@@ -161,14 +165,21 @@ def _by_id(ctx: RequestContext, topic_id: bytes) -> TopicEntry:
         return TopicEntry(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
     if not ctx.may_topic(Operation.DESCRIBE, topic.name):
         return _refuse_topic(None, topic_id)
-    return TopicEntry.from_topic(topic)
+    return _entry(ctx, topic)
+
+
+def _entry(ctx: RequestContext, topic: TopicInfo) -> TopicEntry:
+    seen = ctx.broker.catalog.with_source(topic)
+    if seen is None:  # a view whose source was deleted: there are partitions when it is there again
+        return TopicEntry(ErrorCode.LEADER_NOT_AVAILABLE, topic.name, topic.id, topic)
+    return TopicEntry.from_topic(seen)
 
 
 def _by_name(ctx: RequestContext, name: str, refused: dict[str, ErrorCode]) -> TopicEntry:
     topic = ctx.broker.catalog.by_name.get(name)
     if topic is None:
         return TopicEntry(refused.get(name) or missing_topic_error(name), name, ZERO_UUID)
-    return TopicEntry.from_topic(topic)
+    return _entry(ctx, topic)
 
 
 async def _encode_response(

@@ -54,7 +54,7 @@ async def offset_for_leader_epoch(
 def _end(ctx: RequestContext, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     answer = EpochEndOffset(partition=wanted.partition)
     try:
-        partition = ctx.broker.table.find(topic, wanted.partition, wanted.current_leader_epoch)
+        partition = ctx.find_readable(topic, wanted.partition, wanted.current_leader_epoch)
         answer.leader_epoch, answer.end_offset = partition.epoch_end(wanted.leader_epoch)
     except KafkaError as error:
         answer.error_code = error.code

@@ -11,10 +11,11 @@ has the rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from kafkawire.codec.configs.features import FinalizedFeatures
+from kafkawire.codec.configs.view_rules import VIEW_SOURCE
 from kafkawire.metadata.directory import (
     Directory,
     LeadGroup,
@@ -202,8 +203,22 @@ class Catalog:
         return None if row is None else self._directory.name_of(row)
 
     def topic_size(self, name: str) -> int | None:
-        """Return the number of partitions of a topic; None if it does not exist."""
-        return self.by_name.size_of(name)
+        """Return the number of partitions of a topic, for a view topic of its source; None if it
+        does not exist."""
+        size = self.by_name.size_of(name)
+        if size == 0:
+            return self._directory.size_of_source(self._directory.rows_by_name[name])
+        return size
+
+    def with_source(self, info: TopicInfo | None) -> TopicInfo | None:
+        """Return a topic as its readers see it: a view topic has no partitions, and gets those of
+        its source. None if that does not exist."""
+        if info is None or info.partitions:
+            return info
+        source = self.by_name.get(info.configs.get(VIEW_SOURCE, ""))
+        if source is None or not source.partitions:
+            return None
+        return replace(info, partitions=source.partitions)
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics."""

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kafkawire.codec.configs.view_rules import VIEW_SOURCE
 from kafkawire.codec.format_errors import FormatError
 
 KEPT_PARTITIONS = 50_000
@@ -225,6 +226,12 @@ class Directory:
     def partition_count(self, row: int) -> int:
         """Return the number of partitions of the topic at `row`."""
         return self._count[row] + sum(count for _, count in self._more.get(row, ()))
+
+    def size_of_source(self, row: int) -> int:
+        """Return the number of partitions of the source of the view topic at `row`; 0 if it is no
+        view, or its source does not exist."""
+        source = self.rows_by_name.get(self._configs.get(row, {}).get(VIEW_SOURCE, ""))
+        return 0 if source is None else self.partition_count(source)
 
     def id_of(self, row: int) -> bytes:
         return self._ids[row]

@@ -79,6 +79,7 @@ from kafkawire.codec.configs.tier_rules import (
     tiered_by_default,
     upload_limits,
 )
+from kafkawire.codec.configs.view_rules import check_view
 
 __all__ = [
     "BROKER_CONFIGS",
@@ -156,6 +157,7 @@ def check_topic(
     enabled = before is not None and _topic_value(TOPIC_CONFIGS[ENABLE], before, broker) is True
     check_tiering(values, tiered_by_default(broker), enabled)
     check_schedule(values)
+    check_view(values, before)
     earlier = None
     if before is not None:
         earlier = str(_topic_value(TOPIC_CONFIGS[DURABILITY], before, broker))

@@ -158,6 +158,13 @@ _TOPIC_ROWS = (
     of_topic("unclean.leader.election.enable", B, False, "unclean.leader.election.enable",
            "Lets an out-of-sync replica become leader. There is one replica, which always leads.",
            effect=NO),
+    of_topic("view.filter", S, "", "",
+           "Which records of the source topic a view topic has (docs/views.md), for example "
+           "header('region') == 'eu' and value.amount > 100. Empty: all of them."),
+    of_topic("view.source.topic", S, "", "",
+           "Makes it a view topic: readers get the records of this topic that match view.filter, "
+           "with their offsets. It has no records of its own. Fixed when the topic is created. "
+           "Empty: none.", dynamic=False),
     *TIER_TOPIC_ROWS,
 )
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from itertools import islice
-from operator import lt
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kafkawire.codec.control import Aborted
@@ -13,8 +11,10 @@ from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import FetchResult
 from kafkawire.codec.types import Part
 from kafkawire.handlers.budget import IterationBudget
+from kafkawire.handlers.fetch.aborted import list_aborted
 from kafkawire.handlers.fetch.rack_reads import RackReads
 from kafkawire.handlers.fetch.sessions import FetchSessions
+from kafkawire.handlers.fetch.view_reads import ViewReads
 from kafkawire.handlers.hot_rights import TopicRights
 from kafkawire.handlers.leader_hints import LeaderHints
 from kafkawire.log.segments.store.remote_tier import readable_log_start
@@ -63,6 +63,7 @@ class FetchContext:
         self.rights = TopicRights(broker, "Fetch", Operation.READ)
         self.hints = LeaderHints(broker)
         self.racks = RackReads(broker)
+        self.views = ViewReads(broker)
         self.sessions = FetchSessions(
             broker.env, broker.config.max_incremental_fetch_session_cache_slots
         )
@@ -150,17 +151,3 @@ def find_divergence(
         result.diverging = (epoch, end_offset)
         return True
     return False
-
-
-def list_aborted(aborted: list[Aborted]) -> list[tuple[int, int]]:
-    """Return (producer ID, first offset) of aborted transactions, each once, in the order of their
-    markers. Where two parts of an answer know one, the segment's first offset is the true one."""
-    lasts = [last for _, _, last in aborted]
-    if all(map(lt, lasts, islice(lasts, 1, None))):  # of one part, as almost always
-        return [(producer_id, first) for producer_id, first, _ in aborted]
-    firsts: dict[tuple[int, int], int] = {}
-    for producer_id, first, last in aborted:
-        known = firsts.setdefault((last, producer_id), first)
-        if first < known:
-            firsts[last, producer_id] = first
-    return [(producer_id, firsts[last, producer_id]) for last, producer_id in sorted(firsts)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, cast
 
-from kafkawire.broker.partitions import NotLoaded
+from kafkawire.broker.partitions import NotLoaded, ViewTopic
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
@@ -25,8 +25,10 @@ from kafkawire.codec.fetch import (
 from kafkawire.codec.flat import Tags, Topic
 from kafkawire.codec.types import Buffer, Part
 from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Peer, Pinned
-from kafkawire.handlers.fetch.context import FetchContext, find_divergence, list_aborted
+from kafkawire.handlers.fetch.aborted import list_aborted
+from kafkawire.handlers.fetch.context import FetchContext, find_divergence
 from kafkawire.handlers.fetch.sessions import PLANNED_MAX, FetchSession
+from kafkawire.handlers.fetch.view_reads import ViewRead, make_skip
 from kafkawire.handlers.slices import joining
 from kafkawire.log.io.file_span import FileSpan, unpin
 from kafkawire.log.io.slices import empty_slowly
@@ -86,8 +88,8 @@ class Attempt:
     __slots__ = (
         "ask", "cold", "context", "copied_bytes", "cost", "done", "enough", "exchange", "failed",
         "granted", "join_from", "joined_bytes", "last", "missing", "moved", "partitions", "plans",
-        "refused", "releases", "results", "room", "session", "size_bytes", "spans", "timer",
-        "viewed_bytes", "watched", "woken",
+        "refused", "releases", "results", "room", "scanned", "session", "size_bytes", "spans",
+        "timer", "viewed_bytes", "views", "watched", "woken",
     )  # fmt: skip
 
     def __init__(self, context: FetchContext, exchange: Exchange) -> None:
@@ -108,9 +110,11 @@ class Attempt:
         self.woken = False
         self.done = False
         self.failed = False  # for some partitions: with an error that may need a leader hint
+        self.scanned: dict[tuple[Topic, int], int] = {}  # of views: offsets without matches so far
         # of the last plan:
         self.results: list[FetchResult] = []
         self.plans: Plans = []
+        self.views: list[ViewRead] = []
         self.partitions: list[Partition] = []
         self.missing: list[int] = []  # not in memory
         self.enough = False
@@ -322,7 +326,7 @@ class Attempt:
     def _finish(self) -> None:
         """Read what was planned, and answer."""
         self._unpark()
-        if self._answer_ready():
+        if not self.views and self._answer_ready():
             return
         if not self._take_memory():
             if self.granted:
@@ -336,7 +340,7 @@ class Attempt:
         self._give_back(keep_bytes=self.copied_bytes)
         for _ in self._view():
             pass
-        if self.cold:
+        if self.cold or self.views:
             work = self.exchange.peer.meter_work(self._read_then_answer())
             self.context.env.spawn(work, "cold fetch")
         else:
@@ -344,10 +348,34 @@ class Attempt:
 
     async def _read_then_answer(self) -> None:
         try:
+            until_s = self.context.env.clock.monotonic() + self.ask.max_wait_ms / 1000
             await self._read_cold()
+            if self.views and await self._wait_for_matches(until_s):
+                return
             self._answer_at_once()
         except Exception:
             self._fail()
+
+    async def _wait_for_matches(self, until_s: float) -> bool:
+        """Wait for records after those that were scanned without a match; return False if the
+        Fetch is to be answered now. Its wait is over at `until_s`, in seconds of the monotonic
+        clock."""
+        env = self.context.env
+        left_s = until_s - env.clock.monotonic()
+        if self.last or left_s <= 0 or any(
+            result.error_code or result.size_bytes > len(make_skip(0, 0)) for result in self.results
+        ) or any(
+            self.scanned[view.result.topic, view.result.index] < view.plan.end
+            for view in self.views
+        ):  # fmt: skip
+            return False
+        self._give_back()
+        self.ask.max_wait_ms = int(left_s * 1000)
+        self.cold, self.failed, self.done = [], False, False
+        await env.sleep(min(RESCAN_INTERVAL_S, left_s))
+        if not self.exchange.peer.closed and not self.try_answer():
+            self._park()
+        return True
 
     def _answer_at_once(self) -> None:
         for _ in self._answer():
@@ -360,7 +388,7 @@ class Attempt:
         self.room = self.granted or min(ask.max_bytes, context.config.fetch_max_bytes)
         self.size_bytes = self.copied_bytes = 0
         self.enough = False
-        self.plans, self.missing, self.partitions = [], [], []
+        self.plans, self.missing, self.partitions, self.views = [], [], [], []
         results = self.results = []
         behind = False
         items = ask.items if self.session is None else (yield from self._choose(self.session))
@@ -369,17 +397,8 @@ class Attempt:
             results.append(result)
             try:
                 behind = self._plan_partition(item, result) or behind
-            except NotLoaded as absent:
-                if self.moved is None:
-                    self.missing += absent.numbers
-                else:  # unloaded again; a view of another broker's partition: its leader has it
-                    by_rack = ask.rack and context.racks.enabled
-                    code = ErrorCode.NOT_LEADER_OR_FOLLOWER if by_rack else code_of(absent)
-                    result.error_code = int(code)
-                    self.last = self.failed = True
             except Exception as failure:
-                result.error_code = context.code_of(failure, item[0], item[1], item[3])
-                self.last = self.failed = True
+                behind = self._plan_otherwise(item, result, failure) or behind
             yield
             if peer.closed:
                 return
@@ -390,6 +409,66 @@ class Attempt:
         self.enough = self.last or more or self.size_bytes >= ask.min_bytes
         if behind and not self.enough:
             context.commit_log.want_commit()
+
+    def _plan_otherwise(self, item: FetchItem, result: FetchResult, failure: Exception) -> bool:
+        """Plan the read of a view, as `_plan_partition` does; set the error of other partitions, or
+        have them loaded."""
+        context = self.context
+        if isinstance(failure, ViewTopic):
+            try:
+                return self._plan_view(item, result, failure)
+            except Exception as other:
+                failure = other
+        if isinstance(failure, NotLoaded):
+            if self.moved is None:
+                self.missing += failure.numbers
+                return False
+            # Unloaded again; a view of another broker's partition: its leader has it.
+            by_rack = self.ask.rack and context.racks.enabled
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if by_rack else code_of(failure)
+            result.error_code = int(code)
+        else:
+            result.error_code = context.code_of(failure, item[0], item[1], item[3])
+        self.last = self.failed = True
+        return False
+
+    def _plan_view(self, item: FetchItem, result: FetchResult, view: ViewTopic) -> bool:
+        """Plan the read of the source of a view, which the client must be able to read, too."""
+        topic, index, epoch, offset, last_epoch, most = item
+        context, ask, peer = self.context, self.ask, self.exchange.peer
+        if not context.rights.may(peer, view.source):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition = context.views.find(view, index, epoch)
+        if self.session is not None:
+            self.session.watch_view(item, partition)
+        context.describe(result, partition)
+        if last_epoch >= 0 and find_divergence(result, partition, last_epoch, offset):
+            self.last = True
+            return False
+        committed = ask.isolation == READ_COMMITTED
+        begin = max(offset, self.scanned.get((topic, index), offset))
+        end = partition.committed_end(begin) if committed else partition.high_watermark
+        self.partitions.append(partition)
+        behind = partition.next_offset > partition.high_watermark
+        if begin != end:
+            plan = partition.plan(begin, min(most, self.room), end, self.size_bytes == 0)
+            short = committed and (begin > end or end < partition.last_stable_offset)
+            self.last = self.last or short
+            size = plan.size_bytes
+            if size:
+                wanted = context.views.filter_of(view)
+                if wanted is None:
+                    self.plans.append((result, plan))
+                else:
+                    self.views.append(ViewRead(result, partition, plan, wanted))
+                self.size_bytes += size
+                self.room = max(0, self.room - size)
+                self.copied_bytes += size
+                return behind
+        if begin > offset:
+            result.records = [make_skip(begin, -1)]
+            result.size_bytes = len(result.records[0])
+        return behind
 
     def _choose(self, session: FetchSession) -> Generator[None, None, list[FetchItem]]:
         """Return what is asked of the partitions of a session that are due."""
@@ -524,7 +603,7 @@ class Attempt:
         if self.viewed_bytes and self.viewed_bytes >= self.ask.min_bytes:
             patience_s = min(patience_s, CONCURRENT_HOT_S)
         few = self.moved is None  # spans keep files open: no more than a few partitions need
-        at_once = len(cold) if few else READS_AT_ONCE
+        at_once = max(1, len(cold)) if few else READS_AT_ONCE
         read_bytes = 0
         for at in range(0, len(cold), at_once):
             some = cold[at : at + at_once]
@@ -542,6 +621,8 @@ class Attempt:
                 self.spans += [part for part in result.records if isinstance(part, FileSpan)]
             for failure in filter(None, failures):
                 raise failure
+        if self.views:
+            read_bytes += await self._read_views(patience_s)
         if cold:
             await context.commit_log.reader.lane.wait()
         copied = self.joined_bytes + read_bytes - sum(map(len, self.spans))
@@ -550,6 +631,35 @@ class Attempt:
             self.granted = copied
         elif self.spans:
             self._give_back(keep_bytes=copied)
+
+    async def _read_views(self, patience_s: float) -> int:
+        """Scan the sources of views; return the bytes that match."""
+        context, committed = self.context, self.ask.isolation == READ_COMMITTED
+        budget = context.views.begin()
+        self.failed = True  # perhaps
+        read_bytes = 0
+        for at in range(0, len(self.views), READS_AT_ONCE):
+            some = self.views[at : at + READS_AT_ONCE]
+            outcomes = await gather(
+                *[
+                    context.views.read(each, budget, patience_s, committed=committed)
+                    for each in some
+                ],
+                return_exceptions=True,
+            )
+            for view, outcome in zip(some, outcomes, strict=True):
+                result = view.result
+                if isinstance(outcome, BaseException):
+                    if not isinstance(outcome, Exception):
+                        raise outcome
+                    result.error_code = context.code_of(
+                        outcome, result.topic, result.index, view.plan.offset
+                    )
+                    continue
+                self.scanned[result.topic, result.index] = outcome[0]
+                context.count_sent(view.partition, result.size_bytes)
+                read_bytes += result.size_bytes
+        return read_bytes
 
     def _find_hints(self) -> Generator[None, None, Tags | None]:
         leaders = self.context.hints.of_fetch(self.exchange.peer, self.exchange.version)
@@ -674,7 +784,7 @@ class Attempt:
             if isinstance(each[1], HotRead) and len(each[1].runs) < self.join_from:
                 plans.append(each)
             yield
-        self.plans = plans
+        self.plans, self.views = plans, []
         if plans:
             self.copied_bytes = 0
 

@@ -17,6 +17,7 @@ read from another broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -53,12 +54,13 @@ Key = tuple["Topic", int]
 
 class SessionPartition:
     """One partition of a session. `item`: what the client asks for; `partition`: the one that will
-    notify the session, None while it is due. The offsets are those last sent."""
+    notify the session, None while it is due, by calling `note`. The offsets are those last sent."""
 
-    __slots__ = ("high_watermark", "item", "log_start_offset", "partition")
+    __slots__ = ("high_watermark", "item", "log_start_offset", "note", "partition")
 
-    def __init__(self, item: FetchItem) -> None:
+    def __init__(self, item: FetchItem, note: Callable[[Partition], None]) -> None:
         self.item = item
+        self.note = note
         self.partition: Partition | None = None
         self.high_watermark = UNKNOWN
         self.log_start_offset = UNKNOWN
@@ -82,9 +84,11 @@ class FetchSession:
         self._wake: Callable[[Partition], None] | None = None
         self.used_s = 0.0
 
-    def note(self, partition: Partition) -> None:
-        """Plan a partition for the next answer: it has changed. Hot."""
-        key: Key = (partition.topic_id if self.by_id else partition.topic, partition.index)
+    def note(self, partition: Partition, key: Key | None = None) -> None:
+        """Plan a partition for the next answer: it has changed. Hot. `key`: of a view that reads
+        it."""
+        if key is None:
+            key = partition.topic_id if self.by_id else partition.topic, partition.index
         entry = self.entries.get(key)
         if entry is not None:
             self.due[key] = None
@@ -114,11 +118,19 @@ class FetchSession:
         if entry is not None and entry.partition is not partition:
             self._unwatch(entry)
             entry.partition = partition
-            partition.watch(self.note)
+            partition.watch(entry.note)
+
+    def watch_view(self, item: FetchItem, partition: Partition) -> None:
+        """As `watch` for a view; `partition` is that of its source."""
+        key = item[0], item[1]
+        entry = self.entries.get(key)
+        if entry is not None and entry.note == self.note:
+            entry.note = partial(self.note, key=key)
+        self.watch(item, partition)
 
     def _unwatch(self, entry: SessionPartition) -> None:
         if entry.partition is not None:
-            entry.partition.unwatch(self.note)
+            entry.partition.unwatch(entry.note)
             entry.partition = None
 
     def update(self, ask: FetchAsk) -> Generator[None, None, None]:
@@ -127,7 +139,7 @@ class FetchSession:
             key = item[0], item[1]
             entry = self.entries.get(key)
             if entry is None:
-                self.entries[key] = SessionPartition(item)
+                self.entries[key] = SessionPartition(item, self.note)
             else:
                 entry.item = item
             # The first one again: the partitions of a request are served in its order.

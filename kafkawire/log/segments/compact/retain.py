@@ -411,7 +411,7 @@ class Cleaner:
         if not head.count:
             return None
         attributes = head.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
-        return _batch(head, attributes, NO_TIMESTAMP, head.max_timestamp, 0, b"")
+        return rebuild_batch(head, attributes, NO_TIMESTAMP, head.max_timestamp, 0, b"")
 
     def _rebuilt(
         self, head: BatchHead, records: RecordColumns, kept: list[int], horizon: bool
@@ -444,10 +444,10 @@ class Cleaner:
             # The caller keeps the batch as it is.
             raise IndexError("a timestamp is out of range")
         packed = compress(attributes & CODEC_MASK, body)
-        return _batch(head, attributes, base, newest, len(kept), packed)
+        return rebuild_batch(head, attributes, base, newest, len(kept), packed)
 
 
-def _batch(
+def rebuild_batch(
     head: BatchHead,
     attributes: int,
     base_timestamp: int,

@@ -1,0 +1,428 @@
+"""Filters of view topics: expressions over the key, timestamp, headers and value of a record.
+
+    filter     = conjunction ("or" conjunction)*
+    conjunction = negation ("and" negation)*
+    negation   = "not" negation | "(" filter ")" | comparison
+    comparison = operand ("==" | "!=" | "<" | "<=" | ">" | ">=") literal
+               | operand "in" "(" literal ("," literal)* ")" | operand "startswith" string
+    operand    = "key" | "timestamp" | "header(" string ")" | "value" ("." name | "[" string "]")*
+    literal    = string | number | "true" | "false" | "null"
+
+Strings are in single quotes, and two single quotes in one stand for one. `key`, `value` and headers
+are compared as bytes, with the UTF-8 of the string; of headers with one name the last counts, as in
+Kafka's Headers.lastHeader. `value.a.b` is a field of a JSON object. What is missing is null. An
+order (`<`) holds only between two numbers or two strings. A timestamp is in milliseconds; in place
+of a number it takes a string with an ISO 8601 time, of UTC without a time zone.
+
+A filter is parsed once into functions of a record; users cannot run code. It also knows what it
+permits to skip: `keys`, one of which each match has, `since_ms`, before which none is, and
+`needles`, bytes of which each match has one. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from kafkawire.codec.batches import read_headers
+from kafkawire.codec.record_columns import RecordColumns, read_time_delta
+from kafkawire.codec.varint import put_varint, read_varint
+
+MAX_CHARS: Final = 4_096
+"""Length of a filter: some hundred comparisons, which take 50 microseconds for a record."""
+MAX_DEPTH: Final = 32
+"""Nested parentheses and `not`: far from Python's limit of recursion."""
+MAX_JSON_BYTES: Final = 256 << 10
+"""Values with more bytes have no fields: to parse one takes 2 ms of the event loop, and cannot be
+interrupted."""
+
+Literal = str | bytes | int | float | bool | None
+Read = Callable[["Row"], Literal]
+Test = Callable[["Row"], bool]
+
+_TOKEN = re.compile(
+    r"\s*(?:('(?:[^']|'')*')|(-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)|([A-Za-z_][A-Za-z0-9_-]*)"
+    r"|(==|!=|<=|>=|[<>().,\[\]]))"
+)
+_WORDS: Final = {"true": True, "false": False, "null": None}
+
+
+class FilterError(ValueError):
+    """A text that is no filter; the message says where and why."""
+
+
+class Hints(NamedTuple):
+    """What each match has, as far as it is known: one of the `keys`; a timestamp from `since_ms`
+    on; one of the `needles` among the bytes of the record. None: not known."""
+
+    keys: frozenset[bytes] | None = None
+    since_ms: int | None = None
+    needles: frozenset[bytes] | None = None
+
+    def both(self, other: Hints) -> Hints:
+        """Return the hints of `and`."""
+        since = [each.since_ms for each in (self, other) if each.since_ms is not None]
+        return Hints(
+            _fewer(self.keys, other.keys),
+            max(since, default=None),
+            _fewer(self.needles, other.needles),
+        )
+
+    def either(self, other: Hints) -> Hints:
+        """Return the hints of `or`."""
+        since = None
+        if self.since_ms is not None and other.since_ms is not None:
+            since = min(self.since_ms, other.since_ms)
+        keys, needles = None, None
+        if self.keys is not None and other.keys is not None:
+            keys = self.keys | other.keys
+        if self.needles is not None and other.needles is not None:
+            needles = self.needles | other.needles
+        return Hints(keys, since, needles)
+
+
+def _fewer(one: frozenset[bytes] | None, other: frozenset[bytes] | None) -> frozenset[bytes] | None:
+    found = [each for each in (one, other) if each is not None]
+    return min(found, key=len, default=None)
+
+
+class Row:
+    """One record of a batch; its parts are read when a filter asks for them. IndexError for bytes
+    that are no record."""
+
+    __slots__ = ("_at", "_columns", "_fields", "_headers", "_time")
+
+    def __init__(
+        self, columns: RecordColumns, at: int, base_ms: int, append_ms: int | None
+    ) -> None:
+        """`append_ms`: the timestamp of all records of a batch with LogAppendTime."""
+        self._columns = columns
+        self._at = at
+        self._time = base_ms, append_ms
+        self._headers: list[tuple[str, bytes | None]] | None = None
+        self._fields: object = ...
+
+    def key(self) -> bytes | None:
+        return self._columns.keys[self._at]
+
+    def timestamp(self) -> int:
+        base_ms, append_ms = self._time
+        if append_ms is not None:
+            return append_ms
+        return base_ms + read_time_delta(self._columns.data, self._columns.record_start(self._at))
+
+    def _value(self) -> tuple[int, int]:
+        """Return where the value begins, and its length; -1 if it is null."""
+        size, at = read_varint(self._columns.data, self._columns.values[self._at])
+        return at, size
+
+    def value(self) -> bytes | None:
+        at, size = self._value()
+        return None if size < 0 else self._columns.data[at : at + size]
+
+    def header(self, name: str) -> bytes | None:
+        """Return the last header of a name."""
+        if self._headers is None:
+            columns = self._columns
+            at, size = self._value()
+            self._headers = read_headers(columns.data, at + max(size, 0), columns.stops[self._at])
+        return next((value for each, value in reversed(self._headers) if each == name), None)
+
+    def field(self, path: tuple[str, ...]) -> Literal:
+        """Return a field of a JSON object; None if it is missing, or no single value."""
+        if self._fields is ...:
+            self._fields = _load_json(self.value())
+        found = self._fields
+        for name in path:
+            found = found.get(name) if isinstance(found, dict) else None
+        return found if isinstance(found, (str, int, float)) else None
+
+
+def _load_json(value: bytes | None) -> object:
+    if value is None or len(value) > MAX_JSON_BYTES:
+        return None
+    try:
+        return json.loads(value.decode())
+    # Among others: no UTF-8, too many digits, too deep.
+    except (ValueError, RecursionError):
+        return None
+
+
+class Filter:
+    """A parsed filter. `matches`: whether it keeps a record."""
+
+    __slots__ = ("hints", "matches", "text")
+
+    def __init__(self, text: str, matches: Test, hints: Hints) -> None:
+        self.text = text
+        self.matches = matches
+        self.hints = hints
+
+
+def parse_filter(text: str) -> Filter:
+    """Parse a filter. FilterError."""
+    if len(text) > MAX_CHARS:
+        raise FilterError(f"it has {len(text)} characters, and at most {MAX_CHARS} are allowed")
+    return Filter(text, *_Parser(text).parse())
+
+
+class _Parser:
+    """Recursive descent: each method reads a rule of the grammar, and returns its test and what is
+    known of its matches."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[tuple[int, str]] = []  # position, text; strings with their quotes
+        self._at = 0
+        self._depth = 0
+        at, end = 0, len(text.rstrip())
+        while at < end:
+            found = _TOKEN.match(text, at)
+            if found is None:
+                raise FilterError(f"unexpected {text[at:].strip()[:20]!r} at character {at + 1}")
+            self._tokens.append(
+                (found.start(found.lastindex or 0) + 1, found[found.lastindex or 0])
+            )
+            at = found.end()
+        self._end = end + 1
+
+    def parse(self) -> tuple[Test, Hints]:
+        parsed = self._any()
+        if self._at < len(self._tokens):
+            raise self._unexpected("'and', 'or' or the end")
+        return parsed
+
+    def _peek(self) -> str:
+        return self._tokens[self._at][1] if self._at < len(self._tokens) else ""
+
+    def _next(self) -> str:
+        token = self._peek()
+        self._at += 1
+        return token
+
+    def _takes(self, token: str) -> bool:
+        taken = self._peek() == token
+        self._at += taken
+        return taken
+
+    def _need(self, token: str) -> None:
+        if not self._takes(token):
+            raise self._unexpected(f"{token!r}")
+
+    def _unexpected(self, wanted: str) -> FilterError:
+        if self._at >= len(self._tokens):
+            return FilterError(f"it ends at character {self._end}, where {wanted} is expected")
+        at, token = self._tokens[self._at]
+        return FilterError(f"unexpected {token[:20]!r} at character {at}, {wanted} is expected")
+
+    def _any(self) -> tuple[Test, Hints]:
+        test, hints = self._all()
+        tests = [test]
+        while self._takes("or"):
+            test, more = self._all()
+            tests.append(test)
+            hints = hints.either(more)
+        return _first_true(tests), hints
+
+    def _all(self) -> tuple[Test, Hints]:
+        test, hints = self._negation()
+        tests = [test]
+        while self._takes("and"):
+            test, more = self._negation()
+            tests.append(test)
+            hints = hints.both(more)
+        return _all_true(tests), hints
+
+    def _negation(self) -> tuple[Test, Hints]:
+        if self._peek() not in ("not", "("):
+            return self._comparison()
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise FilterError(f"it is nested more than {MAX_DEPTH} deep")
+        if self._next() == "not":
+            test, hints = _negated(self._negation()[0]), Hints()
+        else:
+            test, hints = self._any()
+            self._need(")")
+        self._depth -= 1
+        return test, hints
+
+    def _comparison(self) -> tuple[Test, Hints]:
+        name, read, convert = self._operand()
+        operator = self._peek()
+        if operator == "in":
+            self._at += 1
+            self._need("(")
+            wanted = [convert(self._literal())]
+            while self._takes(","):
+                wanted.append(convert(self._literal()))
+            self._need(")")
+        elif operator == "startswith":
+            self._at += 1
+            return _starts(read, convert(self._string())), Hints()
+        elif operator in ("==", "!=", "<", "<=", ">", ">="):
+            self._at += 1
+            wanted = [convert(self._literal())]
+        else:
+            raise self._unexpected("a comparison, 'in' or 'startswith'")
+        return _compare(operator, read, wanted), _hints_of(name, operator, wanted)
+
+    def _operand(self) -> tuple[str | tuple[str, ...], Read, Callable[[Literal], Literal]]:
+        """Return what is read, how, and the conversion of literals that are compared with it."""
+        name = self._peek()
+        if name not in ("key", "timestamp", "header", "value"):
+            raise self._unexpected("key, timestamp, header('name') or value")
+        self._at += 1
+        if name == "key":
+            return name, Row.key, self._as_bytes
+        if name == "timestamp":
+            return name, Row.timestamp, self._as_time
+        if name == "header":
+            self._need("(")
+            header = self._string()
+            self._need(")")
+            return ("header", header), lambda row: row.header(header), self._as_bytes
+        path: list[str] = []
+        while self._peek() in (".", "["):
+            if self._next() == "[":
+                path.append(self._string())
+                self._need("]")
+            elif re.match("[A-Za-z_]", self._peek()):
+                path.append(self._next())
+            else:
+                raise self._unexpected("the name of a field")
+        if not path:
+            return name, Row.value, self._as_bytes
+        field = tuple(path)
+        return "field", lambda row: row.field(field), lambda literal: literal
+
+    def _string(self) -> str:
+        if not self._peek().startswith("'"):
+            raise self._unexpected("a string in single quotes")
+        return self._next()[1:-1].replace("''", "'")
+
+    def _literal(self) -> Literal:
+        token = self._peek()
+        if token.startswith("'"):
+            return self._string()
+        if token in _WORDS:
+            self._at += 1
+            return _WORDS[token]
+        if not re.match("-?[0-9]", token):
+            raise self._unexpected("a string in single quotes, a number, true, false or null")
+        try:
+            number = float(token) if re.search("[.eE]", token) else int(token)
+        except ValueError:  # more digits than Python takes
+            raise self._unexpected("a shorter number") from None
+        self._at += 1
+        return number
+
+    def _as_bytes(self, literal: Literal) -> Literal:
+        if literal is None:
+            return None
+        if not isinstance(literal, str):
+            at = self._tokens[self._at - 1][0]
+            raise FilterError(f"at character {at} a string in single quotes or null is expected")
+        return literal.encode()
+
+    def _as_time(self, literal: Literal) -> Literal:
+        at = self._tokens[self._at - 1][0]
+        if isinstance(literal, str):
+            try:
+                time = datetime.fromisoformat(literal)
+            except ValueError:
+                raise FilterError(f"{literal[:40]!r} at character {at} is no time") from None
+            time = time if time.tzinfo else time.replace(tzinfo=UTC)
+            return int(time.timestamp() * 1000)
+        if isinstance(literal, bool) or not isinstance(literal, int):
+            raise FilterError(f"at character {at} a time or whole milliseconds are expected")
+        return literal
+
+
+def _all_true(tests: list[Test]) -> Test:
+    if len(tests) == 1:
+        return tests[0]
+    return lambda row: all(test(row) for test in tests)
+
+
+def _first_true(tests: list[Test]) -> Test:
+    if len(tests) == 1:
+        return tests[0]
+    return lambda row: any(test(row) for test in tests)
+
+
+def _negated(test: Test) -> Test:
+    return lambda row: not test(row)
+
+
+def _starts(read: Read, prefix: Literal) -> Test:
+    if isinstance(prefix, bytes):
+        return lambda row: isinstance(found := read(row), bytes) and found.startswith(prefix)
+    if not isinstance(prefix, str):
+        raise FilterError("a timestamp does not start with a string")
+    return lambda row: isinstance(found := read(row), str) and found.startswith(prefix)
+
+
+def _equal(found: Literal, wanted: Literal) -> bool:
+    # In Python True == 1.
+    return found == wanted and isinstance(found, bool) == isinstance(wanted, bool)
+
+
+def _ordered(found: Literal, wanted: Literal) -> bool:
+    """Return whether two values have an order."""
+    if isinstance(found, bool) or isinstance(wanted, bool):
+        return False
+    if isinstance(wanted, (int, float)):
+        return isinstance(found, (int, float))
+    return isinstance(found, (str, bytes)) and type(found) is type(wanted)
+
+
+def _compare(operator: str, read: Read, literals: list[Literal]) -> Test:
+    wanted = literals[0]
+    if operator == "in":
+        return lambda row: any(_equal(found, each) for found in [read(row)] for each in literals)
+    if operator == "==":
+        return lambda row: _equal(read(row), wanted)
+    if operator == "!=":
+        return lambda row: not _equal(read(row), wanted)
+    holds: Callable[[Literal, Literal], bool] = {
+        "<": lambda one, other: one < other,
+        "<=": lambda one, other: one <= other,
+        ">": lambda one, other: one > other,
+        ">=": lambda one, other: one >= other,
+    }[operator]
+    return lambda row: _ordered(found := read(row), wanted) and holds(found, wanted)
+
+
+def _hints_of(name: str | tuple[str, ...], operator: str, wanted: list[Literal]) -> Hints:
+    """Return what is known of the matches of a comparison."""
+    if name == "timestamp":
+        if operator in (">", ">=", "=="):
+            (since,) = wanted
+            assert isinstance(since, int)
+            return Hints(since_ms=since + (operator == ">"))
+        return Hints()
+    if operator not in ("==", "in") or None in wanted:
+        return Hints()
+    if name == "field":
+        texts = [each for each in wanted if isinstance(each, str)]
+        if len(texts) < len(wanted):
+            return Hints()
+        # JSON has a string as it is, or with an escape.
+        return Hints(needles=frozenset([b"\\", *(f'"{text}"'.encode() for text in texts)]))
+    literals = frozenset(each for each in wanted if isinstance(each, bytes))
+    if name == "key":
+        return Hints(keys=literals, needles=frozenset(map(_with_length, literals)))
+    if isinstance(name, tuple):
+        front = _with_length(name[1].encode())
+        return Hints(needles=frozenset(front + _with_length(each) for each in literals))
+    return Hints(needles=literals if b"" not in literals else None)
+
+
+def _with_length(field: bytes) -> bytes:
+    """Return a field as a record has it, with its length."""
+    out = bytearray()
+    put_varint(out, len(field))
+    return bytes(out) + field
