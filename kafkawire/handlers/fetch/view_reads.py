@@ -15,7 +15,7 @@ of the source show it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -35,11 +35,14 @@ from kafkawire.codec.configs.view_rules import VIEW_FILTER
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.record_columns import RecordColumns, read_time_delta
+from kafkawire.codec.segment.key_hash import key_hash
 from kafkawire.codec.types import Buffer
+from kafkawire.codec.varint import read_uvarint
 from kafkawire.handlers.fetch.aborted import list_aborted
 from kafkawire.log.append.long_batch import FREED_AT_ONCE_BYTES, POOL
 from kafkawire.log.partition.read_plan import HotRead, aborted_in, make_plan, next_offset
 from kafkawire.log.segments.compact.retain import rebuild_batch
+from kafkawire.log.segments.file.writer import INDEX_KEYS
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -58,12 +61,18 @@ PIECE_BYTES: Final = 1 << 20
 MAX_FILTERS = 1_000
 """Parsed filters, and offsets of times, that are kept. Beyond it they are found again."""
 
+MAX_KEYS: Final = 16
+"""Keys that are searched in the key index of each segment. With more, all records are read."""
+
 _RECORDS_AT_ONCE = 128
 """Records that are found in one step, in a tenth of a millisecond."""
 _WORK_BYTES = 8_192
 """Bytes of records that a filter reads in one step, each with RECORD_WORK_BYTES added."""
 _RECORD_WORK_BYTES = 256
+_LENGTHS_AT_ONCE = 1_024
 _SEARCHED_BYTES = 1 << 20
+MAX_NEEDLES: Final = 8
+"""With more it is faster to read all records than to search for each of them."""
 _OFFSET, _EPOCH = Struct(">q"), Struct(">i")
 _UNKNOWN_TYPE: Final = b"\0\0\xff\xff"
 """The key of a control record of a type that clients ignore (Kafka: ControlRecordType.UNKNOWN)."""
@@ -126,6 +135,8 @@ class ViewReads:
         self._env = broker.env
         self._filters: dict[str, Filter] = {}
         self._since: dict[tuple[int, int, int], int] = {}
+        self._hashes: dict[frozenset[bytes], frozenset[int]] = {}
+        self._catalog = broker.catalog
 
     def find(self, view: ViewTopic, index: int, leader_epoch: int) -> Partition:
         """Return the partition of the source. Raises as PartitionTable.find."""
@@ -142,6 +153,7 @@ class ViewReads:
 
             if len(self._filters) >= MAX_FILTERS:
                 self._filters.clear()
+                self._hashes.clear()
             found = self._filters[text] = parse_filter(text)  # it was checked when it was set
         return found
 
@@ -166,7 +178,7 @@ class ViewReads:
                 and budget.left_bytes > 0
                 and self._env.clock.monotonic() < budget.until_s
             ):
-                start = await self._skip(view, offset)
+                start, stop = await self._skip(view, offset, budget)
                 if start > offset:
                     # The marker of an aborted transaction may be skipped, and its client would take
                     # the next one of the producer for aborted: the next Fetch has a new list.
@@ -174,7 +186,7 @@ class ViewReads:
                         break
                     offset, found.epoch = start, -1
                     continue
-                piece = make_plan(view.partition, offset, PIECE_BYTES, end, True)
+                piece = make_plan(view.partition, offset, PIECE_BYTES, stop, True)
                 after = await self._scan(view, piece, found, aborted, patience_s, committed)
                 if after <= offset:  # a remote tier has not answered yet
                     break
@@ -195,22 +207,49 @@ class ViewReads:
             result.aborted = list_aborted(aborted)
         return offset, found.count
 
-    async def _skip(self, view: ViewRead, offset: int) -> int:
-        """Return the first offset from `offset` on that may match."""
-        since_ms, partition = view.filter.hints.since_ms, view.partition
+    async def _skip(self, view: ViewRead, offset: int, budget: ScanBudget) -> tuple[int, int]:
+        """Return the first offset from `offset` on that may match, and an end of the offsets after
+        it that may, too."""
+        partition, end = view.partition, view.plan.end
+        keys, since_ms, _ = view.filter.hints
         if since_ms is not None:
-            key = partition.number, partition.leader_epoch, since_ms
-            first = self._since.get(key)
+            known_as = partition.number, partition.leader_epoch, since_ms
+            first = self._since.get(known_as)
             if first is None:
-                end = view.plan.end
                 at = await partition.offset_for_time(since_ms)
                 if at is None:
-                    return max(offset, end)
+                    return end, end
                 if len(self._since) >= MAX_FILTERS:
                     self._since.clear()
-                first = self._since[key] = at[0]
-            offset = max(offset, min(first, view.plan.end))
-        return offset
+                first = self._since[known_as] = at[0]
+            offset = max(offset, min(first, end))
+        if keys is not None and len(keys) <= MAX_KEYS and offset < partition.cut_offset:
+            topic = self._catalog.by_id.get(partition.topic_id)
+            if topic is not None and topic.configs.get(INDEX_KEYS) == "true":
+                return await self._skip_by_key(view, keys, offset, budget)
+        return offset, end
+
+    async def _skip_by_key(
+        self, view: ViewRead, keys: frozenset[bytes], offset: int, budget: ScanBudget
+    ) -> tuple[int, int]:
+        """Do as `_skip` with the key indexes of segments, until the time is over."""
+        partition, end = view.partition, view.plan.end
+        hashes = self._hashes.get(keys)
+        if hashes is None:
+            hashes = self._hashes[keys] = frozenset(map(key_hash, keys))
+        segments = partition.segments
+        while offset < min(end, partition.cut_offset):
+            at = segments.find(offset)
+            if at >= len(segments):
+                break
+            row_end = segments.mapping(partition.number, at).end_offset
+            for first, stop in await self._log.reader.segments.key_ranges(partition, at, hashes):
+                if offset < stop:
+                    return max(offset, first), min(stop, end)
+            offset = min(row_end, end)
+            if self._env.clock.monotonic() >= budget.until_s:
+                break
+        return offset, end
 
     async def _scan(
         self,
@@ -305,25 +344,18 @@ def keep_records(
     from kafkawire.codec.view_filter import Row
 
     (data,) = unpacked
-    matches, needles = wanted.matches, wanted.hints.needles
+    needles = wanted.hints.needles
     base_ms = head.base_timestamp
     append_ms = head.max_timestamp if head.attributes & LOG_APPEND_TIME else None
-    count, newest_ms, body = 0, NO_TIMESTAMP, bytearray()
-    if needles is not None and not (yield from _contains(data, needles)):
-        return Kept(count, newest_ms, body)
-    begin, left, work = 0, head.count, 0
-    while left > 0:
-        columns = RecordColumns(data, begin)
-        columns.read(len(data), min(left, _RECORDS_AT_ONCE))
-        left -= len(columns.stops)
-        yield
-        if needles is not None and not _has_any(data, begin, columns.stop, needles):
-            begin = columns.stop
-            continue
+    count, newest_ms, body, work = 0, NO_TIMESTAMP, bytearray(), 0
+    if needles is None or len(needles) > MAX_NEEDLES:
+        chunks = _all_records(data, head.count)
+    else:
+        chunks = _records_with(data, needles)
+    for columns in chunks:
+        begin = columns.start
         for at, stop in enumerate(columns.stops):
-            if (needles is None or _has_any(data, begin, stop, needles)) and matches(
-                Row(columns, at, base_ms, append_ms)
-            ):
+            if wanted.matches(Row(columns, at, base_ms, append_ms)):
                 count += 1
                 body += data[begin:stop]
                 time = base_ms + read_time_delta(data, begin) if append_ms is None else append_ms
@@ -333,20 +365,59 @@ def keep_records(
             if work > _WORK_BYTES:
                 work = 0
                 yield
-    if begin != len(data):
-        raise IndexError("bytes are left after the last record")
+        yield
     return Kept(count, newest_ms, body)
 
 
-def _has_any(data: bytes, begin: int, stop: int, needles: frozenset[bytes]) -> bool:
-    return any(data.find(needle, begin, stop) >= 0 for needle in needles)
+def _all_records(data: bytes, count: int) -> Iterator[RecordColumns]:
+    """Yield the records of a batch, some at a time. IndexError for damaged bytes."""
+    begin = 0
+    while count > 0:
+        columns = RecordColumns(data, begin)
+        columns.read(len(data), min(count, _RECORDS_AT_ONCE))
+        count -= len(columns.stops)
+        begin = columns.stop
+        yield columns
+    if begin != len(data):
+        raise IndexError("bytes are left after the last record")
 
 
-def _contains(data: bytes, needles: frozenset[bytes]) -> Generator[None, None, bool]:
-    """Return whether one of the needles is in the data, in short steps."""
-    longest = max(map(len, needles), default=0)
-    for begin in range(0, len(data), _SEARCHED_BYTES):
-        if _has_any(data, begin, begin + _SEARCHED_BYTES + longest, needles):
-            return True
-        yield
-    return False
+def _records_with(data: bytes, needles: frozenset[bytes]) -> Iterator[RecordColumns]:
+    """Yield the records of a batch that may have one of the needles, one at a time, and nothing
+    after each step without one. Of the others only the lengths are read, which takes a fifth of the
+    time. IndexError for damaged bytes."""
+    end, begin, searched = len(data), 0, 0
+    nothing = RecordColumns(data, 0)
+    hits = dict.fromkeys(needles, -1)
+    while begin < end:
+        # 1. The next needle; one that is not in what has been searched may begin after it.
+        searched = max(searched, min(end, begin + _SEARCHED_BYTES))
+        for needle, known in hits.items():
+            if known < begin:
+                found = data.find(needle, begin, searched + len(needle) - 1)
+                hits[needle] = searched if found < 0 else found
+        hit = min(hits.values(), default=end)
+        if hit >= end:
+            return
+        # 2. The record that it is in.
+        while not (step := _walk(data, begin, hit))[1]:
+            begin = step[0]
+            yield nothing
+        columns = RecordColumns(data, step[0])
+        columns.read(end, 1)
+        begin = columns.stop
+        yield columns
+
+
+def _walk(data: bytes, begin: int, hit: int) -> tuple[int, bool]:
+    """Return where the record begins that has the byte at `hit`, from the beginning of one on, and
+    True; False if it is further away than one step."""
+    for _ in range(_LENGTHS_AT_ONCE):
+        pos, length = begin + 1, data[begin]
+        if length > 0x7F:
+            length, pos = read_uvarint(data, begin)
+        stop = pos + (length >> 1)
+        if stop > hit:
+            return begin, True
+        begin = stop
+    return begin, False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.codec.control import Aborted
@@ -89,6 +89,11 @@ class SegmentReads(Protocol):
 
     async def first_offset_since(self, partition: LoadedPartition, at: int, timestamp: int) -> int:
         """Return the first offset of segment row `at` that may have a record at or after a time."""
+
+    async def key_ranges(
+        self, partition: LoadedPartition, at: int, hashes: frozenset[int]
+    ) -> Sequence[tuple[int, int]]:
+        """Return the ranges of offsets of segment row `at` that may have a key; see WarmReader."""
 
 
 class PartitionReader:

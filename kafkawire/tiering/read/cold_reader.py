@@ -190,6 +190,27 @@ class ColdReader:
                 partition, offset, mapping, segment, row, failure
             ) from failure
 
+    async def read_range(
+        self,
+        partition: LoadedPartition,
+        mapping: SegmentRange,
+        segment: Segment,
+        start: int,
+        length: int,
+    ) -> bytes:
+        row = segment.row
+        try:
+            self._check_refused(row)
+            if row.tier not in self._tiers:
+                await self._find_tier(row.tier)
+            with charging({partition.topic: 1}):
+                return await self._get_range(row, start, length)
+        except StoreError as failure:
+            offset = mapping.base_offset
+            raise await self._refusal(
+                partition, offset, mapping, segment, row, failure
+            ) from failure
+
     async def _take(
         self,
         request: RemoteReadRequest,
@@ -346,21 +367,27 @@ class ColdReader:
         target = self._object(row)
         failing = partial(self._troubled.__setitem__, (mapping.segment_id, mapping.number))
 
-        async def get() -> bytes:
-            body, _ = await requests.store.get(target.key, mapping.index_start, length)
-            if len(body) != length:
-                raise StoreError("IncompleteRead", f"the index in {target.key} ended early")
-            return body
-
         async def attempt() -> bytes:
-            await requests.pay(length)
-            return await requests.run_hedged(length, get, lambda: get)
+            return await self._get_range(row, mapping.index_start, length)
 
         try:
             return read_index(await requests.persist(target, attempt, failing), mapping)
         # Once more: the bytes may have been damaged in transit.
         except DamagedSegment:
             return read_index(await requests.persist(target, attempt, failing), mapping)
+
+    async def _get_range(self, row: SegmentRow, start: int, length: int) -> bytes:
+        """Return bytes of an object, which are not cached. Raises StoreError."""
+        requests, target = self.tier(row.tier).requests, self._object(row)
+
+        async def get() -> bytes:
+            body, _ = await requests.store.get(target.key, start, length)
+            if len(body) != length:
+                raise StoreError("IncompleteRead", f"{length} bytes of {target.key} ended early")
+            return body
+
+        await requests.pay(length)
+        return await requests.run_hedged(length, get, lambda: get)
 
     def _check_trouble(self, mapping: SegmentRange) -> None:
         """Report the failure to a reader whose wait timed out, unless the load is just slow."""

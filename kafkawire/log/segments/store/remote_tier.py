@@ -104,6 +104,16 @@ class Cold(Protocol):
     ) -> WarmIndex:
         """Return the sparse index of the row. Raises as `read_batches`."""
 
+    async def read_range(
+        self,
+        partition: LoadedPartition,
+        mapping: SegmentRange,
+        segment: Segment,
+        start: int,
+        length: int,
+    ) -> bytes:
+        """Return bytes of the segment that are not cached, in one attempt. Raises as `take`."""
+
 
 def readable_log_start(partition: LoadedPartition, store: SegmentStore) -> int:
     """Return the first offset for readers: the log start, or with tieredStorageLevel=disable the

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from kafkawire.codec.configs.settings import TierLevel
@@ -40,6 +41,7 @@ from kafkawire.log.segments.store.index_cache import (
     read_index,
     sound_part,
 )
+from kafkawire.log.segments.store.key_lookup import OffsetRanges, find_key_ranges
 from kafkawire.log.segments.store.remote_tier import (
     Cold,
     Exchanged,
@@ -73,6 +75,9 @@ SLACK_BYTES = 8 << 10
 MAX_NAMED = 1000
 """Damaged ranges named in the log, so that each is named once."""
 
+MAX_KEY_RANGES = 1_000
+"""Rows and sets of keys whose ranges of offsets are kept: of a few readers by key."""
+
 MAX_ROWS_REPLACED = 3
 """How often one read looks up its row again because it was replaced meanwhile: once is rare."""
 
@@ -84,6 +89,7 @@ class WarmReader:
     __slots__ = (
         "_env",
         "_in_flight",
+        "_key_ranges",
         "_named",
         "_remote",
         "_spans",
@@ -98,6 +104,7 @@ class WarmReader:
         self._remote = remote
         self._in_flight = InFlight(IN_FLIGHT_BYTES)
         self._named: set[str] = set()
+        self._key_ranges: dict[tuple[int, int, frozenset[int]], OffsetRanges] = {}
         self.indexes = WarmIndexes()
         self._spans = SegmentSpans(store, self.indexes)
         self.fallbacks = 0
@@ -215,6 +222,49 @@ class WarmReader:
                 warm = await self._index(segment, file, mapping, partition)
         offset = warm.index.offset_since(timestamp)
         return mapping.end_offset if offset is None else max(mapping.base_offset, offset)
+
+    async def key_ranges(
+        self, partition: LoadedPartition, at: int, hashes: frozenset[int]
+    ) -> OffsetRanges:
+        """Return the ranges of offsets of row `at` of a partition that may have a key with one of
+        the hashes: all of it if its segment has no key index, or that cannot be read."""
+        mapping = partition.segments.mapping(partition.number, at)
+        if not mapping.length:
+            return []  # compaction has removed all
+        known_as = mapping.segment_id, mapping.number, hashes
+        known = self._key_ranges.get(known_as)
+        if known is None:
+            whole = [(mapping.base_offset, mapping.end_offset)]
+            try:
+                known = await self._find_key_ranges(partition, mapping, hashes)
+            except (KafkaError, OSError, FormatError, NotLocal, Exchanged):
+                return whole  # its readers report it
+            if len(self._key_ranges) >= MAX_KEY_RANGES:
+                self._key_ranges.clear()
+            self._key_ranges[known_as] = known
+        return known
+
+    async def _find_key_ranges(
+        self, partition: LoadedPartition, mapping: SegmentRange, hashes: frozenset[int]
+    ) -> OffsetRanges:
+        cold = self._remote.cold
+        found: OffsetRanges | None
+        if cold is not None and not self._store.is_local(mapping.segment_id):
+            segment = self._store.get_segment(mapping.segment_id)
+            warm = await cold.load_index(partition, mapping, segment)
+            read = partial(cold.read_range, partition, mapping, segment)
+            size = segment.row.size_bytes
+            found = await find_key_ranges(read, size, mapping, warm.index, hashes)
+        else:
+            async with self._open_segment(mapping, partition) as (segment, file):
+                warm = await self._index(segment, file, mapping, partition)
+
+                async def read_file(start: int, length: int) -> bytes:
+                    return await self._env.offload.submit("warm", file.pread, length, start)
+
+                size = segment.row.size_bytes
+                found = await find_key_ranges(read_file, size, mapping, warm.index, hashes)
+        return [(mapping.base_offset, mapping.end_offset)] if found is None else found
 
     async def _take_row(self, request: RemoteReadRequest) -> Taken:
         """As `_take`; with the aborted transactions whose markers are in the journals."""
