@@ -1,8 +1,8 @@
 """`python -m bench.micro.view [--records N] [--bytes B] [--rounds R]`: views that keep 1 % of a
 topic, against reading all of it.
 
-A broker with a remote tier in a folder is filled with a topic with an index of keys. confluent-kafka
-reads it whole, and views of it: by a header, by a field of JSON, by the keys of a hundredth of the
+A broker with a remote tier in a folder is filled with a topic that has an index of keys.
+confluent-kafka reads it whole, and views of it: by a header, by a field of JSON, by the keys of a hundredth of the
 records, by one key of a few thousand records in a row, and by the time of the last hundredth. First
 just written, from the journals, then from the tier (`tieredStorageLevel=force`). For each: records,
 bytes on the wire (of librdkafka's statistics), GET requests and bytes of the tier, seconds; the
@@ -23,12 +23,15 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.admin import Admin
+from bench.micro.cold import offset_of
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.ports import free_port
 
 SOURCE = "all"
 START_MS = int(time.time() * 1000) - 3_600_000
 EOF_CODE = -191
+LATEST_TIERED = -5
 SETTINGS = {"journal.bytes": str(64 << 20), "cut.interval.ms": "200", "hot.bytes": str(256 << 20)}
 TOPIC = {
     "tiering.max.lag.ms": "600000",
@@ -120,7 +123,7 @@ def read(bootstrap: str, metrics: int, topic: str) -> Read:
     return Read(found, wire[0], requests, tier_bytes, seconds)
 
 
-def upload(admin: AdminClient, bootstrap: str, records: int) -> None:
+def upload(admin: AdminClient, port: int, records: int) -> None:
     """Have the records cut and uploaded, and from then on read from the tier."""
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
@@ -134,19 +137,12 @@ def upload(admin: AdminClient, bootstrap: str, records: int) -> None:
     resource = ConfigResource(ResourceType.TOPIC, SOURCE, incremental_configs=entries)
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(60)
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
     until = time.monotonic() + 240
-    try:
-        while True:
-            at = TopicPartition(SOURCE, 0, -5)  # the last offset in the tier
-            (found,) = consumer.offsets_for_times([at], 30)
-            if found.offset >= records - 1:
-                return
+    with Admin(port) as asking:
+        while (last := offset_of(asking, SOURCE, LATEST_TIERED)) < records - 1:
             if time.monotonic() > until:
-                raise RuntimeError(f"the tier has {found.offset + 1} of {records} records")
+                raise RuntimeError(f"the tier has {last + 1} of {records} records")
             time.sleep(0.5)
-    finally:
-        consumer.close()
 
 
 def main() -> None:
@@ -172,7 +168,7 @@ def main() -> None:
             print("|---|---|---|---|---|---|---|")
             for data in ("just written", "tiered"):
                 if data == "tiered":
-                    upload(admin, broker.bootstrap, options.records)
+                    upload(admin, broker.port, options.records)
                 for topic in (SOURCE, *named):
                     rounds = []
                     for _ in range(options.rounds):

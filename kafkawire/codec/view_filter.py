@@ -25,7 +25,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from kafkawire.codec.batches import read_headers
 from kafkawire.codec.record_columns import RecordColumns, read_time_delta
@@ -39,9 +39,13 @@ MAX_JSON_BYTES: Final = 256 << 10
 """Values with more bytes have no fields: to parse one takes 2 ms of the event loop, and cannot be
 interrupted."""
 
+Needle = bytes | re.Pattern[bytes]
+"""Bytes that are searched for, or a pattern of them."""
 Literal = str | bytes | int | float | bool | None
 Read = Callable[["Row"], Literal]
 Test = Callable[["Row"], bool]
+
+T = TypeVar("T")
 
 _TOKEN = re.compile(
     r"\s*(?:('(?:[^']|'')*')|(-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)|([A-Za-z_][A-Za-z0-9_-]*)"
@@ -60,7 +64,7 @@ class Hints(NamedTuple):
 
     keys: frozenset[bytes] | None = None
     since_ms: int | None = None
-    needles: frozenset[bytes] | None = None
+    needles: frozenset[Needle] | None = None
 
     def both(self, other: Hints) -> Hints:
         """Return the hints of `and`."""
@@ -76,7 +80,8 @@ class Hints(NamedTuple):
         since = None
         if self.since_ms is not None and other.since_ms is not None:
             since = min(self.since_ms, other.since_ms)
-        keys, needles = None, None
+        keys: frozenset[bytes] | None = None
+        needles: frozenset[Needle] | None = None
         if self.keys is not None and other.keys is not None:
             keys = self.keys | other.keys
         if self.needles is not None and other.needles is not None:
@@ -84,7 +89,7 @@ class Hints(NamedTuple):
         return Hints(keys, since, needles)
 
 
-def _fewer(one: frozenset[bytes] | None, other: frozenset[bytes] | None) -> frozenset[bytes] | None:
+def _fewer(one: frozenset[T] | None, other: frozenset[T] | None) -> frozenset[T] | None:
     found = [each for each in (one, other) if each is not None]
     return min(found, key=len, default=None)
 
@@ -181,7 +186,9 @@ class _Parser:
         while at < end:
             found = _TOKEN.match(text, at)
             if found is None:
-                raise FilterError(f"unexpected {text[at:].strip()[:20]!r} at character {at + 1}")
+                rest = text[at:].lstrip()
+                at = len(text) - len(rest) + 1
+                raise FilterError(f"unexpected {rest.rstrip()[:20]!r} at character {at}")
             self._tokens.append(
                 (found.start(found.lastindex or 0) + 1, found[found.lastindex or 0])
             )
@@ -296,7 +303,7 @@ class _Parser:
         if not path:
             return name, Row.value, self._as_bytes
         field = tuple(path)
-        return "field", lambda row: row.field(field), lambda literal: literal
+        return ("field", *path), lambda row: row.field(field), lambda literal: literal
 
     def _string(self) -> str:
         if not self._peek().startswith("'"):
@@ -406,12 +413,8 @@ def _hints_of(name: str | tuple[str, ...], operator: str, wanted: list[Literal])
         return Hints()
     if operator not in ("==", "in") or None in wanted:
         return Hints()
-    if name == "field":
-        texts = [each for each in wanted if isinstance(each, str)]
-        if len(texts) < len(wanted):
-            return Hints()
-        # JSON has a string as it is, or with an escape.
-        return Hints(needles=frozenset([b"\\", *(f'"{text}"'.encode() for text in texts)]))
+    if not isinstance(name, str) and name[0] == "field":
+        return Hints(needles=_json_needles(name[-1], wanted))
     literals = frozenset(each for each in wanted if isinstance(each, bytes))
     if name == "key":
         return Hints(keys=literals, needles=frozenset(map(_with_length, literals)))
@@ -419,6 +422,22 @@ def _hints_of(name: str | tuple[str, ...], operator: str, wanted: list[Literal])
         front = _with_length(name[1].encode())
         return Hints(needles=frozenset(front + _with_length(each) for each in literals))
     return Hints(needles=literals if b"" not in literals else None)
+
+
+def _json_needles(name: str, wanted: list[Literal]) -> frozenset[Needle] | None:
+    """Return what JSON has in which a field has one of some values; None if that is not known."""
+    values: list[str] = []
+    for each in wanted:
+        if isinstance(each, float):
+            return None
+        if isinstance(each, int) and not isinstance(each, bool):
+            # The number as it is, or any with a fraction or an exponent, which may be equal.
+            values += [f"{each or '-?0'}(?![0-9])", "-?[0-9]+[.eE]"]
+        else:
+            values.append(re.escape(json.dumps(each, ensure_ascii=False)))
+    text = rf"{re.escape(json.dumps(name, ensure_ascii=False))}\s*:\s*(?:{'|'.join(values)})"
+    # Names and strings are as they are, or have an escape.
+    return frozenset([re.compile(text.encode()), b"\\"])
 
 
 def _with_length(field: bytes) -> bytes:

@@ -89,7 +89,7 @@ class Attempt:
         "ask", "cold", "context", "copied_bytes", "cost", "done", "enough", "exchange", "failed",
         "granted", "join_from", "joined_bytes", "last", "missing", "moved", "partitions", "plans",
         "refused", "releases", "results", "room", "scanned", "session", "size_bytes", "spans",
-        "timer", "viewed_bytes", "views", "watched", "woken",
+        "timer", "until_s", "viewed_bytes", "views", "watched", "woken",
     )  # fmt: skip
 
     def __init__(self, context: FetchContext, exchange: Exchange) -> None:
@@ -111,6 +111,7 @@ class Attempt:
         self.done = False
         self.failed = False  # for some partitions: with an error that may need a leader hint
         self.scanned: dict[tuple[Topic, int], int] = {}  # of views: offsets without matches so far
+        self.until_s = 0.0  # of views: the end of the wait
         # of the last plan:
         self.results: list[FetchResult] = []
         self.plans: Plans = []
@@ -328,6 +329,7 @@ class Attempt:
         self._unpark()
         if not self.views and self._answer_ready():
             return
+        last = self.last
         if not self._take_memory():
             if self.granted:
                 self.try_answer()  # planned again within the grant
@@ -341,37 +343,35 @@ class Attempt:
         for _ in self._view():
             pass
         if self.cold or self.views:
-            work = self.exchange.peer.meter_work(self._read_then_answer())
+            work = self.exchange.peer.meter_work(self._read_then_answer(last))
             self.context.env.spawn(work, "cold fetch")
         else:
             self._answer_at_once()
 
-    async def _read_then_answer(self) -> None:
+    async def _read_then_answer(self, last: bool) -> None:
         try:
-            until_s = self.context.env.clock.monotonic() + self.ask.max_wait_ms / 1000
             await self._read_cold()
-            if self.views and await self._wait_for_matches(until_s):
+            if self.views and not last and await self._wait_for_matches():
                 return
             self._answer_at_once()
         except Exception:
             self._fail()
 
-    async def _wait_for_matches(self, until_s: float) -> bool:
+    async def _wait_for_matches(self) -> bool:
         """Wait for records after those that were scanned without a match; return False if the
-        Fetch is to be answered now. Its wait is over at `until_s`, in seconds of the monotonic
-        clock."""
+        Fetch is to be answered now."""
         env = self.context.env
-        left_s = until_s - env.clock.monotonic()
-        if self.last or left_s <= 0 or any(
-            result.error_code or result.size_bytes > len(make_skip(0, 0)) for result in self.results
-        ) or any(
-            self.scanned[view.result.topic, view.result.index] < view.plan.end
-            for view in self.views
-        ):  # fmt: skip
-            return False
+        left_s = self.until_s - env.clock.monotonic()
+        for result in self.results:
+            found = result.size_bytes and (result.topic, result.index) not in self.scanned
+            if left_s <= 0 or result.error_code or found:
+                return False
+        for view in self.views:
+            if self.scanned[view.result.topic, view.result.index] < view.plan.end:
+                return False  # the next Fetch scans more
         self._give_back()
         self.ask.max_wait_ms = int(left_s * 1000)
-        self.cold, self.failed, self.done = [], False, False
+        self.cold, self.last, self.failed, self.done = [], False, False, False
         await env.sleep(min(RESCAN_INTERVAL_S, left_s))
         if not self.exchange.peer.closed and not self.try_answer():
             self._park()
@@ -439,6 +439,8 @@ class Attempt:
         if not context.rights.may(peer, view.source):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = context.views.find(view, index, epoch)
+        if not self.until_s:
+            self.until_s = context.env.clock.monotonic() + ask.max_wait_ms / 1000
         if self.session is not None:
             self.session.watch_view(item, partition)
         context.describe(result, partition)
@@ -656,7 +658,11 @@ class Attempt:
                         outcome, result.topic, result.index, view.plan.offset
                     )
                     continue
-                self.scanned[result.topic, result.index] = outcome[0]
+                offset, matches = outcome
+                if matches:
+                    self.scanned.pop((result.topic, result.index), None)
+                else:
+                    self.scanned[result.topic, result.index] = offset
                 context.count_sent(view.partition, result.size_bytes)
                 read_bytes += result.size_bytes
         return read_bytes

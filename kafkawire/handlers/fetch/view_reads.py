@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
     from kafkawire.broker.partitions import ViewTopic
     from kafkawire.codec.fetch import FetchResult
-    from kafkawire.codec.view_filter import Filter
+    from kafkawire.codec.view_filter import Filter, Needle
     from kafkawire.log.partition.partition import Partition, Plan
 
 SCAN_BYTES: Final = 16 << 20
@@ -70,7 +70,7 @@ _WORK_BYTES = 8_192
 """Bytes of records that a filter reads in one step, each with RECORD_WORK_BYTES added."""
 _RECORD_WORK_BYTES = 256
 _LENGTHS_AT_ONCE = 1_024
-_SEARCHED_BYTES = 1 << 20
+_SEARCHED_BYTES = 256 << 10
 MAX_NEEDLES: Final = 8
 """With more it is faster to read all records than to search for each of them."""
 _OFFSET, _EPOCH = Struct(">q"), Struct(">i")
@@ -382,7 +382,16 @@ def _all_records(data: bytes, count: int) -> Iterator[RecordColumns]:
         raise IndexError("bytes are left after the last record")
 
 
-def _records_with(data: bytes, needles: frozenset[bytes]) -> Iterator[RecordColumns]:
+def _find(data: bytes, needle: Needle, begin: int, end: int) -> int:
+    """Return where a needle is in data[begin:end], `end` if it is not."""
+    if isinstance(needle, bytes):
+        found = data.find(needle, begin, end)
+        return end if found < 0 else found
+    match = needle.search(data, begin, end)
+    return end if match is None else match.start()
+
+
+def _records_with(data: bytes, needles: frozenset[Needle]) -> Iterator[RecordColumns]:
     """Yield the records of a batch that may have one of the needles, one at a time, and nothing
     after each step without one. Of the others only the lengths are read, which takes a fifth of the
     time. IndexError for damaged bytes."""
@@ -390,12 +399,12 @@ def _records_with(data: bytes, needles: frozenset[bytes]) -> Iterator[RecordColu
     nothing = RecordColumns(data, 0)
     hits = dict.fromkeys(needles, -1)
     while begin < end:
-        # 1. The next needle; one that is not in what has been searched may begin after it.
+        # 1. The next needle. Where none is in what has been searched, the record at its end, in
+        # which one may be, is taken for one that has it.
         searched = max(searched, min(end, begin + _SEARCHED_BYTES))
         for needle, known in hits.items():
             if known < begin:
-                found = data.find(needle, begin, searched + len(needle) - 1)
-                hits[needle] = searched if found < 0 else found
+                hits[needle] = _find(data, needle, begin, searched)
         hit = min(hits.values(), default=end)
         if hit >= end:
             return
