@@ -40,6 +40,7 @@ from kafkawire.codec.configs.unsupported import (
     foreign_row,
     per_broker,
 )
+from kafkawire.codec.configs.view_rules import VIEW_FILTER
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.catalog import ALL_BROKERS, Catalog
 
@@ -282,8 +283,20 @@ def _checked_topic(
 ) -> None:
     try:
         check_topic(overrides, broker, before)
+        if overrides.get(VIEW_FILTER):
+            _check_filter(overrides[VIEW_FILTER])
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _check_filter(text: str) -> None:
+    # Few topics are views: a start imports no parser for others.
+    from kafkawire.codec.view_filter import FilterError, parse_filter
+
+    try:
+        parse_filter(text)
+    except FilterError as wrong:
+        raise ConfigError(VIEW_FILTER, text, str(wrong)) from None
 
 
 def _after(

@@ -58,24 +58,24 @@ class FilterError(ValueError):
     """A text that is no filter; the message says where and why."""
 
 
-class Hints(NamedTuple):
-    """What each match has, as far as it is known: one of the `keys`; a timestamp from `since_ms`
+class FilterHints(NamedTuple):
+    """Facts about all matches, as far as they are known: each has one of the `keys`; a timestamp from `since_ms`
     on; one of the `needles` among the bytes of the record. None: not known."""
 
     keys: frozenset[bytes] | None = None
     since_ms: int | None = None
     needles: frozenset[Needle] | None = None
 
-    def both(self, other: Hints) -> Hints:
+    def both(self, other: FilterHints) -> FilterHints:
         """Return the hints of `and`."""
         since = [each.since_ms for each in (self, other) if each.since_ms is not None]
-        return Hints(
+        return FilterHints(
             _fewer(self.keys, other.keys),
             max(since, default=None),
             _fewer(self.needles, other.needles),
         )
 
-    def either(self, other: Hints) -> Hints:
+    def either(self, other: FilterHints) -> FilterHints:
         """Return the hints of `or`."""
         since = None
         if self.since_ms is not None and other.since_ms is not None:
@@ -86,7 +86,7 @@ class Hints(NamedTuple):
             keys = self.keys | other.keys
         if self.needles is not None and other.needles is not None:
             needles = self.needles | other.needles
-        return Hints(keys, since, needles)
+        return FilterHints(keys, since, needles)
 
 
 def _fewer(one: frozenset[T] | None, other: frozenset[T] | None) -> frozenset[T] | None:
@@ -161,7 +161,7 @@ class Filter:
 
     __slots__ = ("hints", "matches", "text")
 
-    def __init__(self, text: str, matches: Test, hints: Hints) -> None:
+    def __init__(self, text: str, matches: Test, hints: FilterHints) -> None:
         self.text = text
         self.matches = matches
         self.hints = hints
@@ -195,10 +195,10 @@ class _Parser:
             at = found.end()
         self._end = end + 1
 
-    def parse(self) -> tuple[Test, Hints]:
+    def parse(self) -> tuple[Test, FilterHints]:
         parsed = self._any()
         if self._at < len(self._tokens):
-            raise self._unexpected("'and', 'or' or the end")
+            raise self._error_at("'and', 'or' or the end")
         return parsed
 
     def _peek(self) -> str:
@@ -216,15 +216,15 @@ class _Parser:
 
     def _need(self, token: str) -> None:
         if not self._takes(token):
-            raise self._unexpected(f"{token!r}")
+            raise self._error_at(f"{token!r}")
 
-    def _unexpected(self, wanted: str) -> FilterError:
+    def _error_at(self, wanted: str) -> FilterError:
         if self._at >= len(self._tokens):
             return FilterError(f"it ends at character {self._end}, where {wanted} is expected")
         at, token = self._tokens[self._at]
         return FilterError(f"unexpected {token[:20]!r} at character {at}, {wanted} is expected")
 
-    def _any(self) -> tuple[Test, Hints]:
+    def _any(self) -> tuple[Test, FilterHints]:
         test, hints = self._all()
         tests = [test]
         while self._takes("or"):
@@ -233,7 +233,7 @@ class _Parser:
             hints = hints.either(more)
         return _first_true(tests), hints
 
-    def _all(self) -> tuple[Test, Hints]:
+    def _all(self) -> tuple[Test, FilterHints]:
         test, hints = self._negation()
         tests = [test]
         while self._takes("and"):
@@ -242,21 +242,21 @@ class _Parser:
             hints = hints.both(more)
         return _all_true(tests), hints
 
-    def _negation(self) -> tuple[Test, Hints]:
+    def _negation(self) -> tuple[Test, FilterHints]:
         if self._peek() not in ("not", "("):
             return self._comparison()
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise FilterError(f"it is nested more than {MAX_DEPTH} deep")
         if self._next() == "not":
-            test, hints = _negated(self._negation()[0]), Hints()
+            test, hints = _negate(self._negation()[0]), FilterHints()
         else:
             test, hints = self._any()
             self._need(")")
         self._depth -= 1
         return test, hints
 
-    def _comparison(self) -> tuple[Test, Hints]:
+    def _comparison(self) -> tuple[Test, FilterHints]:
         name, read, convert = self._operand()
         operator = self._peek()
         if operator == "in":
@@ -268,19 +268,19 @@ class _Parser:
             self._need(")")
         elif operator == "startswith":
             self._at += 1
-            return _starts(read, convert(self._string())), Hints()
+            return _starts(read, convert(self._string())), FilterHints()
         elif operator in ("==", "!=", "<", "<=", ">", ">="):
             self._at += 1
             wanted = [convert(self._literal())]
         else:
-            raise self._unexpected("a comparison, 'in' or 'startswith'")
+            raise self._error_at("a comparison, 'in' or 'startswith'")
         return _compare(operator, read, wanted), _hints_of(name, operator, wanted)
 
     def _operand(self) -> tuple[str | tuple[str, ...], Read, Callable[[Literal], Literal]]:
         """Return what is read, how, and the conversion of literals that are compared with it."""
         name = self._peek()
         if name not in ("key", "timestamp", "header", "value"):
-            raise self._unexpected("key, timestamp, header('name') or value")
+            raise self._error_at("key, timestamp, header('name') or value")
         self._at += 1
         if name == "key":
             return name, Row.key, self._as_bytes
@@ -299,7 +299,7 @@ class _Parser:
             elif re.match("[A-Za-z_]", self._peek()):
                 path.append(self._next())
             else:
-                raise self._unexpected("the name of a field")
+                raise self._error_at("the name of a field")
         if not path:
             return name, Row.value, self._as_bytes
         field = tuple(path)
@@ -307,7 +307,7 @@ class _Parser:
 
     def _string(self) -> str:
         if not self._peek().startswith("'"):
-            raise self._unexpected("a string in single quotes")
+            raise self._error_at("a string in single quotes")
         return self._next()[1:-1].replace("''", "'")
 
     def _literal(self) -> Literal:
@@ -318,11 +318,11 @@ class _Parser:
             self._at += 1
             return _WORDS[token]
         if not re.match("-?[0-9]", token):
-            raise self._unexpected("a string in single quotes, a number, true, false or null")
+            raise self._error_at("a string in single quotes, a number, true, false or null")
         try:
             number = float(token) if re.search("[.eE]", token) else int(token)
         except ValueError:  # more digits than Python takes
-            raise self._unexpected("a shorter number") from None
+            raise self._error_at("a shorter number") from None
         self._at += 1
         return number
 
@@ -360,7 +360,7 @@ def _first_true(tests: list[Test]) -> Test:
     return lambda row: any(test(row) for test in tests)
 
 
-def _negated(test: Test) -> Test:
+def _negate(test: Test) -> Test:
     return lambda row: not test(row)
 
 
@@ -377,7 +377,7 @@ def _equal(found: Literal, wanted: Literal) -> bool:
     return found == wanted and isinstance(found, bool) == isinstance(wanted, bool)
 
 
-def _ordered(found: Literal, wanted: Literal) -> bool:
+def _have_order(found: Literal, wanted: Literal) -> bool:
     """Return whether two values have an order."""
     if isinstance(found, bool) or isinstance(wanted, bool):
         return False
@@ -400,28 +400,28 @@ def _compare(operator: str, read: Read, literals: list[Literal]) -> Test:
         ">": lambda one, other: one > other,
         ">=": lambda one, other: one >= other,
     }[operator]
-    return lambda row: _ordered(found := read(row), wanted) and holds(found, wanted)
+    return lambda row: _have_order(found := read(row), wanted) and holds(found, wanted)
 
 
-def _hints_of(name: str | tuple[str, ...], operator: str, wanted: list[Literal]) -> Hints:
+def _hints_of(name: str | tuple[str, ...], operator: str, wanted: list[Literal]) -> FilterHints:
     """Return what is known of the matches of a comparison."""
     if name == "timestamp":
         if operator in (">", ">=", "=="):
             (since,) = wanted
-            assert isinstance(since, int)
-            return Hints(since_ms=since + (operator == ">"))
-        return Hints()
+            if isinstance(since, int):
+                return FilterHints(since_ms=since + (operator == ">"))
+        return FilterHints()
     if operator not in ("==", "in") or None in wanted:
-        return Hints()
+        return FilterHints()
     if not isinstance(name, str) and name[0] == "field":
-        return Hints(needles=_json_needles(name[-1], wanted))
+        return FilterHints(needles=_json_needles(name[-1], wanted))
     literals = frozenset(each for each in wanted if isinstance(each, bytes))
     if name == "key":
-        return Hints(keys=literals, needles=frozenset(map(_with_length, literals)))
+        return FilterHints(keys=literals, needles=frozenset(map(_with_length, literals)))
     if isinstance(name, tuple):
         front = _with_length(name[1].encode())
-        return Hints(needles=frozenset(front + _with_length(each) for each in literals))
-    return Hints(needles=literals if b"" not in literals else None)
+        return FilterHints(needles=frozenset(front + _with_length(each) for each in literals))
+    return FilterHints(needles=literals if b"" not in literals else None)
 
 
 def _json_needles(name: str, wanted: list[Literal]) -> frozenset[Needle] | None:

@@ -103,7 +103,7 @@ def test_each_row_is_complete(row: Config) -> None:
     if row.type in (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG):
         unbounded = row.of_topic or row.name == "retention.bytes"  # in Kafka too
         assert row.at_least is not None or unbounded
-    fixed = row.scope is Scope.BROKER or row.name == "durability"
+    fixed = row.scope is Scope.BROKER or row.name in ("durability", "view.source.topic")
     assert row.dynamic or fixed, "settings of topics can be altered"
     for name in broker_names(row):
         assert BROKER_CONFIGS[name].of_topic is (row.name not in GROUP_CONFIGS)

@@ -2,7 +2,8 @@
 
 Markers are appended to the partition directly.
 
-Covers: kafkawire.handlers.fetch.request, kafkawire.handlers.list_offsets.
+Covers: kafkawire.handlers.fetch.request, kafkawire.handlers.fetch.aborted,
+kafkawire.handlers.list_offsets.
 """
 
 from __future__ import annotations

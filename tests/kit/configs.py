@@ -25,6 +25,8 @@ OWN_TOPIC_CONFIGS = {
     "index.keys.enable",
     "schedule.target.header",
     "schedule.target.topic",
+    "view.filter",
+    "view.source.topic",
     "tieredStorageLevel",
     "tiering.max.lag.ms",
     "tiering.min.object.bytes",

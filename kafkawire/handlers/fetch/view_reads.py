@@ -88,8 +88,8 @@ class ViewRead(NamedTuple):
 
 
 class ScanBudget:
-    """What is left of the bytes, and until when (in seconds of the monotonic clock) one Fetch may
-    scan."""
+    """The bytes that one Fetch may still scan, and the time until which it may, in seconds of the
+    monotonic clock."""
 
     __slots__ = ("left_bytes", "until_s")
 
@@ -99,7 +99,7 @@ class ScanBudget:
 
 
 class Matches:
-    """What was found for one partition: `parts` of whole batches with `count` matching records.
+    """The matches of one partition: `parts` of whole batches with `count` matching records.
     `next_offset`: that after the last batch; `epoch`: the leader epoch of the last scanned one."""
 
     __slots__ = ("count", "epoch", "next_offset", "parts", "size_bytes")

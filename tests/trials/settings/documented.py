@@ -90,6 +90,10 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "errors.deadletterqueue.topic.name.prefix": (),
     "group.streams.rack.aware.assignment.tags": (),
     "schedule.target.header": (),
+    # Checked by tests/codec/test_view_filter.py and tests/handlers/test_views.py: their topic is one
+    # that is created as a view.
+    "view.filter": (),
+    "view.source.topic": (),
     # Used, and checked, with a listener of their kind or with --workers.
     "audit.log": (),
     "cluster.takeover.ports": (),
