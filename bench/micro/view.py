@@ -2,11 +2,11 @@
 topic, against reading all of it.
 
 A broker with a remote tier in a folder is filled with a topic that has an index of keys.
-confluent-kafka reads it whole, and views of it: by a header, by a field of JSON, by the keys of a hundredth of the
-records, by one key of a few thousand records in a row, and by the time of the last hundredth. First
-just written, from the journals, then from the tier (`tieredStorageLevel=force`). For each: records,
-bytes on the wire (of librdkafka's statistics), GET requests and bytes of the tier, seconds; the
-least of the rounds, in which broker and client share what cores there are. Prints a Markdown table.
+confluent-kafka reads it whole, and views of it: by a header, by a field of JSON, by a key that a
+hundredth of the records has, by one that only a hundredth in a row has, and by the time of the last
+hundredth. First just written, from the journals, then from the tier (`tieredStorageLevel=force`).
+For each: records, bytes on the wire (of librdkafka's statistics), GET requests and bytes of the
+tier, seconds; of the fastest round. Prints a Markdown table.
 """
 
 from __future__ import annotations

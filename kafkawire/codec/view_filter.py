@@ -59,8 +59,8 @@ class FilterError(ValueError):
 
 
 class FilterHints(NamedTuple):
-    """Facts about all matches, as far as they are known: each has one of the `keys`; a timestamp from `since_ms`
-    on; one of the `needles` among the bytes of the record. None: not known."""
+    """Facts about all matches: each has one of the `keys`; a timestamp from `since_ms` on; one of
+    the `needles` among the bytes of the record. None: not known."""
 
     keys: frozenset[bytes] | None = None
     since_ms: int | None = None

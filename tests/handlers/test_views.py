@@ -16,6 +16,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.crc32c import crc32c
 from kafkawire.handlers.fetch import view_reads
 from kafkawire.handlers.fetch.view_reads import make_skip
+from kafkawire.log.partition import read_plan
 from kafkawire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -57,7 +58,7 @@ SKIP_BYTES = len(make_skip(0, 0))
 VIEW = {"view_source_topic": "t", "view_filter": "key == 'k'"}
 
 
-async def create(client: Client, name: str, partitions: int = -1, **configs: str) -> Any:
+async def create(client: Client, name: str, configs: dict[str, str], partitions: int = -1) -> Any:
     """Create a topic; return the code, the message and the number of partitions."""
     rows = [CreatableTopicConfig(key.replace("_", "."), text) for key, text in configs.items()]
     topic = CreatableTopic(name, partitions, -1, configs=rows)
@@ -102,17 +103,17 @@ def next_offset(row: Any) -> int:
 )
 async def test_what_is_no_view(client: Client, configs: dict[str, str], why: str) -> None:
     await make(client, "t", 3)
-    assert (await create(client, "view", **VIEW))[::2] == (0, 3)
-    code, message, _ = await create(client, "other", **configs)
+    assert (await create(client, "view", VIEW))[::2] == (0, 3)
+    code, message, _ = await create(client, "other", configs)
     assert code == ErrorCode.INVALID_CONFIG
     assert why in message
 
 
 async def test_partitions_and_settings_of_a_view(client: Client) -> None:
     await make(client, "t", 3)
-    code, message, _ = await create(client, "view", 2, **VIEW)
+    code, message, _ = await create(client, "view", VIEW, 2)
     assert (code, "3 of t" in message) == (ErrorCode.INVALID_PARTITIONS, True)
-    assert (await create(client, "view", 3, **VIEW))[0] == 0
+    assert (await create(client, "view", VIEW, 3))[0] == 0
 
     async def alter(topic: str, name: str, value: str) -> int:
         rows = [AlterConfigsResource(2, topic, [AlterableConfig(name, 0, value)])]
@@ -138,7 +139,7 @@ async def test_partitions_and_settings_of_a_view(client: Client) -> None:
 
 async def test_offsets_are_those_of_the_source(client: Client) -> None:
     await make(client, "t")
-    await create(client, "view", **VIEW)
+    await create(client, "view", VIEW)
     await send(client, b"k", b"l", b"k", b"l")
     asked = [
         ListOffsetsTopic("view", [ListOffsetsPartition(0, -1, each)]) for each in (-1, -2, 1001)
@@ -166,7 +167,7 @@ async def test_offsets_are_those_of_the_source(client: Client) -> None:
 
 async def test_a_fetch_without_a_match_waits_and_then_goes_on(client: Client) -> None:
     await make(client, "t")
-    await create(client, "view", **VIEW)
+    await create(client, "view", VIEW)
     await send(client, b"l", b"l")
     row = await get(client, wait_ms=50)
     assert (offsets(row), next_offset(row), len(row.records)) == ([], 2, SKIP_BYTES)
@@ -185,7 +186,7 @@ async def test_a_fetch_without_a_match_waits_and_then_goes_on(client: Client) ->
 async def test_matches_keep_their_batches(client: Client) -> None:
     """Compression, producer and the whole range of offsets, as after compaction."""
     await make(client, "t")
-    await create(client, "view", **VIEW)
+    await create(client, "view", VIEW)
     await send(client, b"k", b"l", b"k", b"l", codec=4, producer_id=7, producer_epoch=1,
                base_sequence=0)  # fmt: skip
     await send(client, b"k", b"k")
@@ -201,7 +202,7 @@ async def test_matches_keep_their_batches(client: Client) -> None:
 
 async def test_one_fetch_scans_a_part(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     await make(client, "t")
-    await create(client, "view", **VIEW)
+    await create(client, "view", VIEW)
     for _ in range(20):
         await send(client, *[b"l"] * 100)
     await send(client, b"k")
@@ -217,7 +218,7 @@ async def test_one_fetch_scans_a_part(client: Client, monkeypatch: pytest.Monkey
 
 async def test_memory_of_a_scan_is_given_back(client: Client, server: Server) -> None:
     await make(client, "t")
-    await create(client, "view", **VIEW)
+    await create(client, "view", VIEW)
     await send(client, *[b"l"] * 1_000, codec=4)
     await get(client)
     await until(lambda: server.broker.answer_memory.held_bytes == 0)
@@ -228,7 +229,7 @@ async def test_sessions_have_views(client: Client, version: int) -> None:
     """A view and its source in one session: each is noted when a record comes."""
     count = 40
     await make(client, "t", count)
-    await create(client, "view", **VIEW)
+    await create(client, "view", VIEW)
     readers = []
     for topic in ("view", "t"):
         name: str | bytes = topic
@@ -263,7 +264,7 @@ def server_id(row: Any) -> bytes:
 
 async def test_a_deleted_source(client: Client) -> None:
     await make(client, "t")
-    await create(client, "view", **VIEW)
+    await create(client, "view", VIEW)
     names = [DeleteTopicState(name="t")]
     await client.call(DeleteTopicsRequest(topics=names, timeout_ms=5_000), 6)
     assert (await get(client)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -280,8 +281,8 @@ async def test_readers_need_the_rights_of_both(tmp_path: Path) -> None:
     async with guarded(tmp_path) as (server, client):  # it has the topic t
         admin = await Client.connect(port_of(server), host=ADMIN)
         await allow(server, rule(Operation.CREATE, topic, "view"))
-        assert (await create(client, "view", **VIEW))[0] == refused
-        assert (await create(admin, "view", **VIEW))[0] == 0
+        assert (await create(client, "view", VIEW))[0] == refused
+        assert (await create(admin, "view", VIEW))[0] == 0
         await send(admin, b"k", b"l")
         assert (await get(client)).error_code == refused
         await allow(server, rule(Operation.READ, topic, "view"))
@@ -298,12 +299,12 @@ async def test_records_before_a_time_are_not_read(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make(client, "t")
-    await create(client, "view", view_source_topic="t", view_filter="timestamp >= 5000")
+    await create(client, "view", {**VIEW, "view_filter": "timestamp >= 5000"})
     for batch in range(10):
         rows = [Record(n, 1_000 * batch + n, b"k", b"v") for n in range(10)]
         await client.call(produce("t", bytes(pack(rows))), 9)
     scanned: list[int] = []
-    original = view_reads.make_plan
+    original = read_plan.make_plan
 
     def plan(partition: Any, offset: int, *rest: Any) -> Any:
         scanned.append(offset)
@@ -322,7 +323,7 @@ async def test_blocks_without_the_key_are_not_read(
     async with running(tmp_path / "data", **settings) as server:
         client = await Client.connect(port_of(server))
         await make(client, "t", index_keys_enable="true")
-        await create(client, "view", **VIEW)
+        await create(client, "view", VIEW)
         for batch in range(64):
             key = b"k" if batch in (20, 50) else b"%d" % batch
             rows = [Record(n, 1_000, key, b"x" * 1_000) for n in range(32)]

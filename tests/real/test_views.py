@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def send(broker: BrokerProcess, topic: str, numbers: range, **more: Any) -> None
 
 
 def expected(name: str, numbers: range) -> list[int]:
-    tests = {
+    tests: dict[str, Callable[[int], bool]] = {
         "header": lambda number: number % 100 == 7,
         "key": lambda number: number % 100 in (1, 3),
         "json": lambda number: number % 1000 > 900 and number % 2 == 1,

@@ -90,7 +90,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
     "errors.deadletterqueue.topic.name.prefix": (),
     "group.streams.rack.aware.assignment.tags": (),
     "schedule.target.header": (),
-    # Checked by tests/codec/test_view_filter.py and tests/handlers/test_views.py: their topic is one
+    # Checked by tests/codec/test_view_filter.py and tests/handlers/test_views.py: they need a topic
     # that is created as a view.
     "view.filter": (),
     "view.source.topic": (),
