@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kafkawire.codec.batches import Record, pack, payload, read_head
 from kafkawire.codec.record_columns import RecordColumns
 from kafkawire.codec.view_filter import (
-    MAX_CHARS,
+    MAX_COMPARISONS,
     MAX_DEPTH,
     MAX_JSON_BYTES,
     Filter,
@@ -267,9 +267,12 @@ def test_any_text_is_a_filter_or_refused(text: str) -> None:
 
 
 def test_the_longest_filter_is_evaluated() -> None:
-    count = MAX_CHARS // len("key<'a'or ") - 1
-    wanted = parse_filter("or ".join(["key<'a'"] * count))
-    assert not matches(wanted, Record(0, 0, b"b", None))
+    text = " or ".join(["key<'a'"] * MAX_COMPARISONS)
+    assert not matches(parse_filter(text), Record(0, 0, b"b", None))
+    with pytest.raises(FilterError, match="more than 32 comparisons"):
+        parse_filter(f"{text} or key == 'b'")
+    wanted = parse_filter(f"value.a in ({', '.join(map(str, range(800)))})")
+    assert matches(wanted, Record(0, 0, None, b'{"a": 799}'))
 
 
 def test_the_batch_after_a_range_without_matches() -> None:

@@ -637,7 +637,7 @@ class Attempt:
     async def _read_views(self, patience_s: float) -> int:
         """Scan the sources of views; return the bytes that match."""
         context, committed = self.context, self.ask.isolation == READ_COMMITTED
-        budget = context.views.begin()
+        budget = context.views.begin(self.exchange.peer)
         self.failed = True  # perhaps
         read_bytes = 0
         for at in range(0, len(self.views), READS_AT_ONCE):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from kafkawire.codec.batches import (
     CODEC_MASK,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from kafkawire.broker.partitions import ViewTopic
     from kafkawire.codec.fetch import FetchResult
     from kafkawire.codec.view_filter import Filter, Needle
+    from kafkawire.handlers.exchange import Peer
     from kafkawire.log.partition.partition import Partition, Plan
 
 SCAN_BYTES: Final = 16 << 20
@@ -91,9 +92,10 @@ class ScanBudget:
     """The bytes that one Fetch may still scan, and the time until which it may, in seconds of the
     monotonic clock."""
 
-    __slots__ = ("left_bytes", "until_s")
+    __slots__ = ("left_bytes", "peer", "until_s")
 
-    def __init__(self, until_s: float) -> None:
+    def __init__(self, peer: Peer, until_s: float) -> None:
+        self.peer = peer
         self.left_bytes = SCAN_BYTES
         self.until_s = until_s
 
@@ -157,9 +159,9 @@ class ViewReads:
             found = self._filters[text] = parse_filter(text)  # it was checked when it was set
         return found
 
-    def begin(self) -> ScanBudget:
-        """Return what a Fetch that begins to scan may use."""
-        return ScanBudget(self._env.clock.monotonic() + SCAN_S)
+    def begin(self, peer: Peer) -> ScanBudget:
+        """Return what a Fetch of a client that begins to scan may use."""
+        return ScanBudget(peer, self._env.clock.monotonic() + SCAN_S)
 
     async def read(
         self, view: ViewRead, budget: ScanBudget, patience_s: float, *, committed: bool
@@ -187,7 +189,9 @@ class ViewReads:
                     offset, found.epoch = start, -1
                     continue
                 piece = make_plan(view.partition, offset, PIECE_BYTES, stop, True)
-                after = await self._scan(view, piece, found, aborted, patience_s, committed)
+                after = await self._scan(
+                    view, piece, found, aborted, budget.peer, patience_s, committed
+                )
                 if after <= offset:  # a remote tier has not answered yet
                     break
                 budget.left_bytes -= piece.size_bytes
@@ -257,6 +261,7 @@ class ViewReads:
         piece: Plan,
         found: Matches,
         aborted: list[Aborted],
+        peer: Peer,
         patience_s: float,
         committed: bool,
     ) -> int:
@@ -279,7 +284,7 @@ class ViewReads:
                         if committed:
                             found.add(bytes(batch), head, 0)
                     elif head.count:
-                        await self._filter(view.filter, batch, head, found)
+                        await self._filter(view.filter, batch, head, found, peer)
                     found.epoch = head.leader_epoch
                 offset = next_offset(buffer, 0, len(buffer), offset)
         finally:
@@ -288,9 +293,9 @@ class ViewReads:
         return offset
 
     async def _filter(
-        self, wanted: Filter, batch: memoryview, head: BatchHead, found: Matches
+        self, wanted: Filter, batch: memoryview, head: BatchHead, found: Matches, peer: Peer
     ) -> None:
-        """Add the matching records of one batch. Raises CORRUPT_MESSAGE."""
+        """Add the matching records of one batch. Raises CORRUPT_MESSAGE, ConnectionError."""
         since_ms = wanted.hints.since_ms
         if since_ms is not None and head.max_timestamp < since_ms:
             return
@@ -304,7 +309,9 @@ class ViewReads:
                 data = [_unpack(batch, head)]
             held = len(data[0])
             self._memory.add_bytes(held)
-            kept = await self._env.slices.run(keep_records(data, head, wanted))
+            kept = await self._env.slices.run(
+                _while_connected(keep_records(data, head, wanted), peer)
+            )
             # Freeing 64 MiB takes milliseconds: in the thread.
             if held > FREED_AT_ONCE_BYTES:
                 await submit(POOL, data.clear)
@@ -326,6 +333,19 @@ class ViewReads:
 
 def _unpack(batch: memoryview, head: BatchHead) -> bytes:
     return bytes(payload(batch, 0, head))
+
+
+def _while_connected(steps: Generator[None, None, Kept], peer: Peer) -> Generator[None, None, Kept]:
+    """Run the steps while the client is connected: a batch may have millions of records, and a
+    client that has waited too long asks again."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("Kept", end.value)
+        if peer.closed:
+            raise ConnectionError("the client of a Fetch is gone")
+        yield
 
 
 def make_skip(end: int, leader_epoch: int) -> bytearray:
