@@ -29,11 +29,13 @@ from kafkawire.broker.overrides import (
     find_changes,
     group_overrides,
     layers_of,
+    prepare_filter,
     topic_overrides,
 )
 from kafkawire.broker.read_only import ReadOnly, check_writable
 from kafkawire.codec.configs.group_config import list_beyond
 from kafkawire.codec.configs.settings import BROKER_CONFIGS, BrokerConfig, check_broker
+from kafkawire.codec.configs.view_rules import VIEW_FILTER
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.log.io import slices
 from kafkawire.log_lines import reason_of, shorten_for_log
@@ -180,6 +182,9 @@ class ConfigService:
             )
         check_wishes(resource.wishes)
         if resource.type == ResourceType.TOPIC:
+            for wish in resource.wishes:
+                if wish.name == VIEW_FILTER and wish.value:
+                    await self._broker.env.offload.submit("files", prepare_filter, wish.value)
             before, after = self._plan_topic(resource)
         elif resource.type == ResourceType.BROKER:
             before, after = self._plan_broker(resource)

@@ -9,6 +9,7 @@ settings, and codec.configs defines which values are valid.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -287,6 +288,12 @@ def _checked_topic(
             _check_filter(overrides[VIEW_FILTER])
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def prepare_filter(text: str) -> None:
+    """Parse the filter of a view in a thread, so that its check on the event loop finds it."""
+    with suppress(ConfigError):
+        _check_filter(text)
 
 
 def _check_filter(text: str) -> None:

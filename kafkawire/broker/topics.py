@@ -41,11 +41,11 @@ from kafkawire.broker.new_topics import (
     spread,
 )
 from kafkawire.broker.objects.opening import check_storage, refuse_unusable
-from kafkawire.broker.overrides import new_topic_overrides
+from kafkawire.broker.overrides import new_topic_overrides, prepare_filter
 from kafkawire.broker.read_only import check_writable
 from kafkawire.codec.configs.durability_rules import DURABILITY, REPLICATED
 from kafkawire.codec.configs.settings import TOPIC_CONFIGS
-from kafkawire.codec.configs.view_rules import VIEW_SOURCE
+from kafkawire.codec.configs.view_rules import VIEW_FILTER, VIEW_SOURCE
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io import slices
 from kafkawire.metadata.catalog import NewTopic, alike_key
@@ -328,6 +328,9 @@ class TopicService:
         new = 0
         for topic in topics:
             await broker.env.slices.give_way()
+            for entry in topic.configs:
+                if entry.name == VIEW_FILTER and entry.value:
+                    await broker.env.offload.submit("files", prepare_filter, entry.value)
             try:
                 check_name(topic.name, broker.catalog, taken)
                 plan = self._plan_one(topic, new)

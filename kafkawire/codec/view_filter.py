@@ -25,6 +25,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 
 from kafkawire.codec.batches import read_headers
@@ -34,6 +35,7 @@ from kafkawire.codec.varint import put_varint, read_varint
 MAX_CHARS: Final = 4_096
 MAX_COMPARISONS: Final = 32
 """With so many each record takes 20 to 40 microseconds of the event loop."""
+FILTERS_KEPT: Final = 1_000
 MAX_DEPTH: Final = 32
 """Nested parentheses and `not`: far from Python's limit of recursion."""
 MAX_JSON_BYTES: Final = 256 << 10
@@ -168,8 +170,10 @@ class Filter:
         self.hints = hints
 
 
+@lru_cache(FILTERS_KEPT)
 def parse_filter(text: str) -> Filter:
-    """Parse a filter. FilterError."""
+    """Parse a filter; in a thread, unless that is known to have been done: the import of this
+    module and the patterns of a long filter take more than 5 ms. FilterError."""
     if len(text) > MAX_CHARS:
         raise FilterError(f"it has {len(text)} characters, and at most {MAX_CHARS} are allowed")
     return Filter(text, *_Parser(text).parse())

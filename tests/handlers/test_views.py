@@ -333,9 +333,9 @@ async def test_blocks_without_the_key_are_not_read(
         read: list[int] = []
         original = view_reads.ViewReads._scan
 
-        async def scan(self: Any, view: Any, piece: Any, *rest: Any) -> int:
+        async def scan(self: Any, view: Any, wanted: Any, piece: Any, *rest: Any) -> int:
             read.append(piece.end - piece.offset)
-            return await original(self, view, piece, *rest)
+            return await original(self, view, wanted, piece, *rest)
 
         monkeypatch.setattr(view_reads.ViewReads, "_scan", scan)
         row = await get(client)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from kafkawire.broker.partitions import NotLoaded, ViewTopic
 from kafkawire.codec.compile import DecodeError
+from kafkawire.codec.configs.view_rules import VIEW_FILTER
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import (
@@ -458,8 +459,8 @@ class Attempt:
             self.last = self.last or short
             size = plan.size_bytes
             if size:
-                wanted = context.views.filter_of(view)
-                if wanted is None:
+                wanted = view.view.configs.get(VIEW_FILTER, "")
+                if not wanted:
                     self.plans.append((result, plan))
                 else:
                     self.views.append(ViewRead(result, partition, plan, wanted))

@@ -31,7 +31,6 @@ from kafkawire.codec.batches import (
     payload,
 )
 from kafkawire.codec.compression import compress
-from kafkawire.codec.configs.view_rules import VIEW_FILTER
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.record_columns import RecordColumns, read_time_delta
@@ -59,8 +58,8 @@ SCAN_S: Final = 0.5
 """The time after which a Fetch scans no more, and is answered with what it found."""
 PIECE_BYTES: Final = 1 << 20
 """Bytes of a source that are in memory at a time, for each partition: the usual fetch size."""
-MAX_FILTERS = 1_000
-"""Parsed filters, and offsets of times, that are kept. Beyond it they are found again."""
+MAX_KEPT = 1_000
+"""Offsets of times, and hashes of keys, that are kept. Beyond it they are found again."""
 
 MAX_KEYS: Final = 16
 """Keys that are searched in the key index of each segment. With more, all records are read."""
@@ -80,12 +79,12 @@ _UNKNOWN_TYPE: Final = b"\0\0\xff\xff"
 
 
 class ViewRead(NamedTuple):
-    """The planned read of one partition. `filter` of the view."""
+    """The planned read of one partition; `filter`: the text of the view's."""
 
     result: FetchResult
     partition: Partition
     plan: Plan
-    filter: Filter
+    filter: str
 
 
 class ScanBudget:
@@ -135,7 +134,6 @@ class ViewReads:
         self._log = broker.log.commit_log
         self._memory = broker.answer_memory
         self._env = broker.env
-        self._filters: dict[str, Filter] = {}
         self._since: dict[tuple[int, int, int], int] = {}
         self._hashes: dict[frozenset[bytes], frozenset[int]] = {}
         self._catalog = broker.catalog
@@ -143,21 +141,6 @@ class ViewReads:
     def find(self, view: ViewTopic, index: int, leader_epoch: int) -> Partition:
         """Return the partition of the source. Raises as PartitionTable.find."""
         return self._table.find(view.source, index, leader_epoch)
-
-    def filter_of(self, view: ViewTopic) -> Filter | None:
-        """Return the filter of a view; None if it has all records."""
-        text = view.view.configs.get(VIEW_FILTER, "")
-        if not text:
-            return None
-        found = self._filters.get(text)
-        if found is None:
-            from kafkawire.codec.view_filter import parse_filter
-
-            if len(self._filters) >= MAX_FILTERS:
-                self._filters.clear()
-                self._hashes.clear()
-            found = self._filters[text] = parse_filter(text)  # it was checked when it was set
-        return found
 
     def begin(self, peer: Peer) -> ScanBudget:
         """Return what a Fetch of a client that begins to scan may use."""
@@ -170,6 +153,8 @@ class ViewReads:
         aborted transactions. Return up to which offset the source was scanned, and the number of
         matches. Raises KafkaError and OSError if nothing could be read."""
         plan, end = view.plan, view.plan.end
+        # In a thread: see parse_filter. It was checked when it was set.
+        wanted = await self._env.offload.submit("files", _parse, view.filter)
         offset, found = plan.offset, Matches(plan.offset)
         aborted: list[Aborted] = []
         self._memory.add_bytes(PIECE_BYTES)
@@ -180,7 +165,7 @@ class ViewReads:
                 and budget.left_bytes > 0
                 and self._env.clock.monotonic() < budget.until_s
             ):
-                start, stop = await self._skip(view, offset, budget)
+                start, stop = await self._skip(view, wanted, offset, budget)
                 if start > offset:
                     # The marker of an aborted transaction may be skipped, and its client would take
                     # the next one of the producer for aborted: the next Fetch has a new list.
@@ -190,7 +175,7 @@ class ViewReads:
                     continue
                 piece = make_plan(view.partition, offset, PIECE_BYTES, stop, True)
                 after = await self._scan(
-                    view, piece, found, aborted, budget.peer, patience_s, committed
+                    view, wanted, piece, found, aborted, budget.peer, patience_s, committed
                 )
                 if after <= offset:  # a remote tier has not answered yet
                     break
@@ -211,11 +196,13 @@ class ViewReads:
             result.aborted = list_aborted(aborted)
         return offset, found.count
 
-    async def _skip(self, view: ViewRead, offset: int, budget: ScanBudget) -> tuple[int, int]:
+    async def _skip(
+        self, view: ViewRead, wanted: Filter, offset: int, budget: ScanBudget
+    ) -> tuple[int, int]:
         """Return the first offset from `offset` on that may match, and an end of the offsets after
         it that may, too."""
         partition, end = view.partition, view.plan.end
-        keys, since_ms, _ = view.filter.hints
+        keys, since_ms, _ = wanted.hints
         if since_ms is not None:
             known_as = partition.number, partition.leader_epoch, since_ms
             first = self._since.get(known_as)
@@ -223,7 +210,7 @@ class ViewReads:
                 at = await partition.offset_for_time(since_ms)
                 if at is None:
                     return end, end
-                if len(self._since) >= MAX_FILTERS:
+                if len(self._since) >= MAX_KEPT:
                     self._since.clear()
                 first = self._since[known_as] = at[0]
             offset = max(offset, min(first, end))
@@ -240,6 +227,8 @@ class ViewReads:
         partition, end = view.partition, view.plan.end
         hashes = self._hashes.get(keys)
         if hashes is None:
+            if len(self._hashes) >= MAX_KEPT:
+                self._hashes.clear()
             hashes = self._hashes[keys] = frozenset(map(key_hash, keys))
         segments = partition.segments
         while offset < min(end, partition.cut_offset):
@@ -258,6 +247,7 @@ class ViewReads:
     async def _scan(
         self,
         view: ViewRead,
+        wanted: Filter,
         piece: Plan,
         found: Matches,
         aborted: list[Aborted],
@@ -284,7 +274,7 @@ class ViewReads:
                         if committed:
                             found.add(bytes(batch), head, 0)
                     elif head.count:
-                        await self._filter(view.filter, batch, head, found, peer)
+                        await self._filter(wanted, batch, head, found, peer)
                     found.epoch = head.leader_epoch
                 offset = next_offset(buffer, 0, len(buffer), offset)
         finally:
@@ -329,6 +319,12 @@ class ViewReads:
             newest, base = kept.newest_ms, head.base_timestamp
             part = rebuild_batch(head, head.attributes, base, newest, kept.records, body)
             found.add(part, head, kept.records)
+
+
+def _parse(text: str) -> Filter:
+    from kafkawire.codec.view_filter import parse_filter
+
+    return parse_filter(text)
 
 
 def _unpack(batch: memoryview, head: BatchHead) -> bytes:
