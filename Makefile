@@ -25,12 +25,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
 .PHONY: run test test-of test-spark check trials bench bench-peers bench-clients bench-guard sim docs dist clean java minio \
-  programs fast slow test-fast
+  azurite programs fast slow test-fast
 
 run: .venv/.installed
 	$(BIN)/kafkawire serve $(ARGS)
 
-test: .venv/.dev .venv/.system java minio programs .venv/spark-classes.jsa
+test: .venv/.dev .venv/.system java minio azurite programs .venv/spark-classes.jsa
 	$(BIN)/python -m pytest -q -n auto --dist worksteal --durations=20 $(ARGS)
 
 # `make test-of kafkawire/log/append`: the fast tests of a module or folder.
@@ -162,6 +162,10 @@ java: | .venv/bin/python
 # An object storage: from docker, from PATH, or built once with Go. The file says how.
 minio: .venv/.dev
 	$(BIN)/python -m tests.kit.minio
+
+# The emulator of Azure Blob Storage, where there is npm.
+azurite: | .venv/bin/python
+	@sh tests/programs/azurite.sh >/dev/null || echo "no Azurite: its tests are skipped"
 
 # Programs with clients in Go and Rust, and Helm, where there is Go or Cargo to build them with,
 # once, and Prometheus' promtool from Debian.

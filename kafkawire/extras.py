@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "postgres": ("asyncpg",),
     "s3": ("boto3",),
+    "azure": ("azure.storage.blob",),
     "reading": ("numpy",),
     "certs": ("cryptography",),
     "oauth": ("joserfc",),
@@ -36,7 +37,7 @@ class MissingExtra(ModuleNotFoundError):
 def need(extra: str, feature: str, packages: Sequence[str] = ()) -> None:
     """Raise MissingExtra if a package that `feature` needs is not installed: one of `packages`, or
     of all packages of the extra."""
-    missing = [name for name in packages or EXTRAS[extra] if find_spec(name) is None]
+    missing = [name for name in packages or EXTRAS[extra] if not _is_installed(name)]
     if missing:
         raise MissingExtra(f"{feature} needs {' and '.join(missing)}: {install_line(extra)}")
 
@@ -45,9 +46,20 @@ def explain(failure: ModuleNotFoundError) -> str | None:
     """Return the sentence for a failed import, if the package belongs to an extra."""
     if isinstance(failure, MissingExtra):
         return str(failure)
-    name = (failure.name or "").partition(".")[0]
-    extra = next((extra for extra, names in EXTRAS.items() if name in names), None)
-    return None if extra is None else f"this needs {name}: {install_line(extra)}"
+    # `import azure.storage.blob` fails with the name of the first package that is missing.
+    parts = (failure.name or "").split(".")
+    for extra, names in EXTRAS.items():
+        for name in names:
+            if name.split(".")[: len(parts)] == parts[: name.count(".") + 1]:
+                return f"this needs {name}: {install_line(extra)}"
+    return None
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # the package around it
+        return False
 
 
 def install_line(extra: str) -> str:

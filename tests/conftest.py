@@ -19,6 +19,7 @@ from typer.main import get_command
 from kafkawire.cli.version import is_compiled
 from tests.kit import compiled
 from tests.kit import minio as kit_minio
+from tests.kit.azurite import azure_url, azurite  # noqa: F401  (fixtures, by name)
 from tests.kit.cpu_time import (  # noqa: F401  (hooks, by name)
     pytest_sessionfinish,
     pytest_terminal_summary,

@@ -6,10 +6,12 @@ import os
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from kafkawire.objectstore.errors import Refused, StoreError
 from kafkawire.objectstore.folder import FolderProvider
-from kafkawire.objectstore.port import Provider
+from kafkawire.objectstore.port import Opening, Provider
 from kafkawire.objectstore.staging import OwnStaging, SharedStaging
 from kafkawire.objectstore.url import TierUrl
+from kafkawire.plugins import STORES, describe_plugin, load_plugin, sentence_of
 
 if TYPE_CHECKING:
     import boto3
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 _opening = Lock()
 _sessions: dict[tuple[object, ...], boto3.session.Session] = {}
 _buckets: dict[tuple[object, ...], S3Provider] = {}
+_plugged: dict[tuple[object, ...], Provider] = {}
 
 
 def make_provider(
@@ -40,6 +43,8 @@ def make_provider(
         return S3Provider(
             tier, part_bytes, calls, transfers, storage_class, storage_class_prefix, seen
         )
+    if tier.is_bucket:
+        return _open_plugged(tier, Opening(part_bytes, calls, transfers, seen))
     return FolderProvider(tier.folder, OwnStaging(tier.folder, tier.create, seen))
 
 
@@ -63,6 +68,29 @@ def shared_bucket(tier: TierUrl, calls: int, max_get_bytes: int) -> S3Provider:
             )
             _sessions[environment], _buckets[tier, *environment] = session, found
         return found
+
+
+def shared_plugged(tier: TierUrl, calls: int, max_get_bytes: int) -> Provider:
+    """Return the provider of a plug-in's store that all readers in this process share. Does not
+    create the bucket. Raises StoreError."""
+    with _opening:
+        where = os.getpid(), tier
+        found = _plugged.get(where)
+        if found is None:
+            found = _plugged[where] = _open_plugged(tier, Opening(0, calls, 0, True, max_get_bytes))
+        return found
+
+
+def _open_plugged(tier: TierUrl, opening: Opening) -> Provider:
+    """Return the provider of a plug-in's store. Raises StoreError."""
+    try:
+        provider: Provider = load_plugin(STORES, tier.scheme).open(tier, opening)
+    except StoreError:
+        raise
+    except Exception as failure:
+        what = describe_plugin(STORES, tier.scheme)
+        raise Refused("Plugin", f"{what} cannot open {tier.url}: {sentence_of(failure)}") from None
+    return provider
 
 
 def shared_folder(tier: TierUrl, max_get_bytes: int) -> FolderProvider:

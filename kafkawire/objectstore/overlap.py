@@ -25,7 +25,7 @@ def overlap(first: str, second: str) -> bool:
         one, other = parse_tier(first), parse_tier(second)
     except ValueError:
         return False
-    if (one.bucket, one.endpoint) != (other.bucket, other.endpoint):
+    if (one.scheme, one.bucket, one.endpoint) != (other.scheme, other.bucket, other.endpoint):
         return False
     if one.folder:
         return within(one.folder, other.folder)
@@ -52,7 +52,7 @@ def _folder(url: TierUrl) -> str:
     return f"{url.prefix}/" if url.prefix else ""
 
 
-def _identity(url: TierUrl) -> tuple[str, str | None, str, str]:
+def _identity(url: TierUrl) -> tuple[str, str, str | None, str, str]:
     """Return what two URLs of one tier have in common."""
     folder = os.path.realpath(url.folder) if url.folder else ""
-    return url.bucket, url.endpoint, url.prefix, folder
+    return url.scheme, url.bucket, url.endpoint, url.prefix, folder

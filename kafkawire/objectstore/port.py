@@ -1,10 +1,10 @@
 """The port to object storage: blocking calls, divided into small roles.
 
-`kafkawire.objectstore.s3` and `kafkawire.objectstore.folder` are the providers; a new one is added
-in `kafkawire.objectstore.open` and to the contract suite (tests/objectstore). All methods are
-thread-safe. A call makes one attempt; `kafkawire.objectstore.retrying` is a wrapper with retries.
-All methods raise StoreError and its subclasses (kafkawire.objectstore.errors), and ValueError for
-an invalid key (kafkawire.objectstore.url).
+`kafkawire.objectstore.s3` and `kafkawire.objectstore.folder` are the providers; others are plug-ins
+(`StorePlugin`), which `kafkawire.objectstore.contract` checks, as `kafkawire.objectstore.azure` is.
+All methods are thread-safe. A call makes one attempt; `kafkawire.objectstore.retrying` is a wrapper
+with retries. All methods raise StoreError and its subclasses (kafkawire.objectstore.errors), and
+ValueError for an invalid key (kafkawire.objectstore.url).
 
 The broker's event loop uses the same providers through a child process
 (kafkawire.tiering.store.port), Spark's tasks directly (kafkawire.reading.files.locations).
@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafkawire.objectstore.calls import Call
 from kafkawire.objectstore.errors import Refused, StoreError
+
+if TYPE_CHECKING:
+    from kafkawire.objectstore.url import TierUrl
 
 MAX_GET_BYTES = 192 << 20
 """Maximum size for `get`, which the storage process sends through a pipe as one message; a snapshot
@@ -139,6 +142,29 @@ class Transfers(Protocol):
 
 class Provider(Objects, Transfers, Protocol):
     """All roles: what the storage process opens by a URL."""
+
+
+class Opening(NamedTuple):
+    """How a store is opened. `part_bytes`: size of the parts of large uploads; `calls`: concurrent
+    calls, of which `transfers` may move whole objects; `seen`: the bucket existed before, so it is
+    not created again; `max_get_bytes`: limit of `get`, above it raises `too_large`."""
+
+    part_bytes: int
+    calls: int
+    transfers: int
+    seen: bool
+    max_get_bytes: int = MAX_GET_BYTES
+
+
+class StorePlugin(Protocol):
+    """What an entry point of the group `kafkawire.stores` refers to; its name is the URL scheme."""
+
+    def check(self, tier: TierUrl) -> None:
+        """Raise ValueError with one sentence if bucket, prefix or an option is invalid. No I/O."""
+
+    def open(self, tier: TierUrl, opening: Opening) -> Provider:
+        """Return the store of a valid URL, without a request. Raises StoreError. Called in the
+        storage process of a broker, and in readers of the bucket."""
 
 
 def expect_size(what: str, size_bytes: int, expected: int) -> None:

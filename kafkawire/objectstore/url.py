@@ -1,10 +1,13 @@
-"""Parse the URL of a tier. Pure.
+"""Parse the URL of a tier.
 
 `s3://BUCKET/PREFIX` or a folder (`file:///DIR`, `/DIR`, `DIR`). Options of S3 follow a question
 mark: `region`, `endpoint`, `path_style=true|false`, `sse=AES256|aws:kms`, `sse_kms_key_id`,
 `sse_bucket_key=true|false`, `bucket_owner` (an AWS account); of both: `create=false`, if a missing
 bucket or folder must not be created. Credentials come from boto3 and are never in a URL, which is
 logged and stored.
+
+Another scheme is that of a plug-in (kafkawire.plugins.STORES), `SCHEME://BUCKET/PREFIX`: of its
+options `create` and `endpoint` mean the same, the plug-in checks all others.
 """
 
 from __future__ import annotations
@@ -13,6 +16,15 @@ import os
 import re
 from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+
+from kafkawire.plugins import (
+    STORES,
+    describe_plugin,
+    has_plugin,
+    list_plugins,
+    load_plugin,
+    sentence_of,
+)
 
 # Validation of keys.
 
@@ -41,6 +53,7 @@ _REGION = re.compile(r"[a-z0-9-]{1,40}")
 _ENDPOINT = re.compile(r"https?://[^/?#@\s]+/?")
 _BOOLEANS = {"true": True, "false": False}
 _ENCRYPTIONS = ("AES256", "aws:kms")
+_PLUGGED_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _S3_OPTIONS = (
     "region", "endpoint", "path_style", "sse", "sse_kms_key_id", "sse_bucket_key", "bucket_owner",
@@ -67,22 +80,30 @@ class TierUrl:
     bucket_owner: str | None = None
     """The AWS account that must own the bucket; requests to another's bucket are refused."""
     create: bool = True
+    scheme: str = ""
+    """Of the plug-in of the store; empty for S3 and folders."""
+    options: tuple[tuple[str, str], ...] = ()
+    """The plug-in's own options, by name."""
+
+    @property
+    def is_bucket(self) -> bool:
+        """Whether it is a bucket of any kind of store; otherwise it is a folder."""
+        return bool(self.bucket)
 
     @property
     def is_s3(self) -> bool:
-        """Whether it is a bucket; otherwise it is a folder."""
-        return bool(self.bucket)
+        return self.is_bucket and not self.scheme
 
     @property
     def path(self) -> str:
         """The prefix in the bucket, or the folder."""
-        return self.prefix if self.is_s3 else self.folder
+        return self.prefix if self.is_bucket else self.folder
 
     @property
     def location(self) -> str:
         """The URL without options and quoting, for other libraries."""
         return (
-            f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+            f"{self.scheme or 's3'}://{self.bucket}/{self.prefix}".rstrip("/")
             if self.bucket
             else (f"file://{self.folder}")
         )
@@ -99,14 +120,16 @@ class TierUrl:
             "sse_bucket_key": _text(self.sse_bucket_key),
             "bucket_owner": self.bucket_owner,
             "create": None if self.create else "false",
+            **dict(self.options),
         }
         said = urlencode({name: value for name, value in options.items() if value is not None})
-        place = f"s3://{self.bucket}/{quote(self.prefix)}" if self.is_s3 else quote(self.folder)
-        return ("" if self.is_s3 else "file://") + place.rstrip("/") + (f"?{said}" if said else "")
+        place = f"{self.bucket}/{quote(self.prefix)}" if self.is_bucket else quote(self.folder)
+        scheme = (self.scheme or "s3") if self.is_bucket else "file"
+        return f"{scheme}://{place.rstrip('/')}" + (f"?{said}" if said else "")
 
     def inside(self, path: str) -> TierUrl:
         """Return the tier at a path below this one, with the same options."""
-        if self.is_s3:
+        if self.is_bucket:
             return replace(self, prefix=f"{self.prefix}/{path}".lstrip("/"))
         return replace(self, folder=os.path.join(self.folder, path))
 
@@ -116,7 +139,7 @@ class TierUrl:
         if not f"/{place}".endswith(f"/{path}"):
             return None
         outer = place[: -len(path)].rstrip("/")
-        if self.is_s3:
+        if self.is_bucket:
             return replace(self, prefix=outer)
         return replace(self, folder=f"/{outer}") if outer else None
 
@@ -143,10 +166,13 @@ def parse_tier(url: str, base: str = "", what: str = "tier") -> TierUrl:
         options = _options(url, parts, ("create",))
         folder = os.path.normpath(unquote(parts.path))
         return TierUrl(folder=folder, create=_flag(url, options, "create") is not False)
+    if parts.scheme and has_plugin(STORES, parts.scheme):
+        return _plugged(url, parts)
     if parts.scheme or "://" in url:
         raise ValueError(
             f"{_harmless(url)!r} is no {what} that is known: s3://BUCKET/PREFIX, file:///FOLDER or "
-            "a folder's path are allowed"
+            f"a folder's path are allowed, and the schemes of installed plug-ins: "
+            f"{', '.join(list_plugins(STORES)) or 'there are none'}"
         )
     return TierUrl(folder=os.path.normpath(os.path.join(base or os.getcwd(), url)))
 
@@ -197,6 +223,45 @@ def _bucket(url: str, parts: SplitResult) -> TierUrl:
         bucket_owner=options.get("bucket_owner"),
         create=_flag(url, options, "create") is not False,
     )
+
+
+def _plugged(url: str, parts: SplitResult) -> TierUrl:
+    """Parse the URL of a plug-in's store, which checks it."""
+    scheme = parts.scheme
+    given = dict(parse_qsl(parts.query))
+    if "@" in parts.netloc or "@" in given.get("endpoint", ""):
+        raise ValueError(f"{_harmless(url)!r} holds credentials: leave them to the environment")
+    if not _PLUGGED_BUCKET.fullmatch(parts.netloc):
+        raise ValueError(
+            f"{parts.netloc!r} in {url!r} is no bucket, as in {scheme}://BUCKET/PREFIX"
+        )
+    prefix = unquote(parts.path).strip("/")
+    if prefix:
+        try:
+            check_key(prefix)
+        except ValueError as problem:
+            raise ValueError(f"the prefix in {url!r} is none: {problem}") from None
+    options = _options(url, parts, tuple(given))
+    create = _flag(url, options, "create") is not False
+    options.pop("create", "")
+    endpoint = options.pop("endpoint", None)
+    if endpoint is not None and not _ENDPOINT.fullmatch(endpoint):
+        raise ValueError(
+            f"endpoint={endpoint!r} in {url!r} must be http://HOST:PORT or https://HOST"
+        )
+    tier = TierUrl(
+        parts.netloc, prefix, endpoint=endpoint.rstrip("/") if endpoint else None, create=create,
+        scheme=scheme, options=tuple(sorted(options.items())),
+    )  # fmt: skip
+    plugin = load_plugin(STORES, scheme)
+    try:
+        plugin.check(tier)
+    except ValueError as problem:
+        raise ValueError(f"{url!r}: {problem}") from None
+    except Exception as failure:
+        what = describe_plugin(STORES, scheme)
+        raise ValueError(f"{url!r}: {what} cannot be used: {sentence_of(failure)}") from None
+    return tier
 
 
 def _text(flag: bool | None) -> str | None:

@@ -9,6 +9,8 @@ failure is a PlaceError with one sentence, the key and the URL, except for a mis
 from __future__ import annotations
 
 import contextlib
+import random
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,12 +21,13 @@ from kafkawire.manifest.keys import FILTERS
 from kafkawire.objectstore.calls import Call
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
 from kafkawire.objectstore.folder import FOLDER
-from kafkawire.objectstore.open import shared_folder
+from kafkawire.objectstore.open import shared_folder, shared_plugged
 from kafkawire.objectstore.port import MAX_DELETE, TOO_LARGE, Objects
+from kafkawire.objectstore.retrying import RetryingObjects
 from kafkawire.objectstore.staging import UNFINISHED
 from kafkawire.objectstore.url import TierUrl, check_key
 from kafkawire.reading.files import traffic
-from kafkawire.reading.model.source import SourceError, Unreachable
+from kafkawire.reading.model.source import MAX_REQUESTS, SourceError, Unreachable
 
 if TYPE_CHECKING:
     from kafkawire.objectstore.s3 import Access
@@ -173,3 +176,24 @@ class FolderPlace(Place):
 
     def _objects(self) -> Objects:
         return shared_folder(self.tier, MAX_GET_BYTES)
+
+
+class PluggedPlace(Place):
+    """A bucket in the store of a plug-in. Kafkawire reads and writes it; other libraries do not."""
+
+    at_once: ClassVar[int] = 8
+
+    def arrow(self) -> tuple[Any, str]:
+        """Raise PlaceError: pyarrow has no file system for it."""
+        raise PlaceError(f"{self.url}: tables and Parquet files need a folder or s3://")
+
+    def access(self) -> Access:
+        """Raise PlaceError, as `arrow` does."""
+        raise PlaceError(f"{self.url}: tables and Parquet files need a folder or s3://")
+
+    def _objects(self) -> Objects:
+        try:
+            inner = shared_plugged(self.tier, MAX_REQUESTS + 8, MAX_GET_BYTES)
+        except StoreError as failure:
+            raise PlaceError(f"{self.tier.url} cannot be opened: {failure.text}") from None
+        return RetryingObjects(inner, time.sleep, random.random)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafkawire.extras import need
 from kafkawire.objectstore.url import parse_tier
-from kafkawire.reading.files.locations import FolderPlace, Place, PlaceError
+from kafkawire.reading.files.locations import FolderPlace, Place, PlaceError, PluggedPlace
 
 
 def open_place(url: str, what: str = "tier") -> Place:
@@ -21,4 +21,6 @@ def open_place(url: str, what: str = "tier") -> Place:
         )
 
         return BucketPlace(tier)
+    if tier.is_bucket:
+        return PluggedPlace(tier)
     return FolderPlace(tier)

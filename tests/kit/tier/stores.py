@@ -31,6 +31,7 @@ KINDS = [
     pytest.param("process-folder", marks=pytest.mark.real),
     pytest.param("s3", marks=pytest.mark.real),
     pytest.param("process-s3", marks=pytest.mark.real),
+    pytest.param("azure", marks=pytest.mark.real),
 ]
 
 
@@ -74,7 +75,10 @@ async def each_store_world(request: pytest.FixtureRequest, tmp_path: Path) -> As
     url = f"{tmp_path}/tier"
     if kind.endswith("s3"):
         url = request.getfixturevalue("tier_url")
-    made = World(kind, opened(kind, url), url, url + "-beside")
+    if kind.endswith("azure"):
+        url = request.getfixturevalue("azure_url")
+    place, mark, options = url.partition("?")
+    made = World(kind, opened(kind, url), url, f"{place}-beside{mark}{options}")
     yield made
     await made.store.close()
     for name in (made.url, made.beside):
