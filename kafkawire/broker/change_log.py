@@ -12,6 +12,7 @@ from collections.abc import Callable
 from kafkawire.broker.overrides import ResourceType
 from kafkawire.codec.configs.pending import PENDING
 from kafkawire.codec.configs.settings import BROKER_CONFIGS
+from kafkawire.hooks import HookRunner, TopicCreated, TopicDeleted
 from kafkawire.log_lines import LineLimit, shorten_for_log
 from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange, TopicInfo
 from kafkawire.security.audit import Audit, caller_of
@@ -29,8 +30,11 @@ BROKER = "the broker"
 class ChangeLog:
     """Reports changes that are in force. `sender` names the client (`RequestContext.sender`)."""
 
-    def __init__(self, now: Callable[[], float], audit: Audit) -> None:
+    def __init__(
+        self, now: Callable[[], float], audit: Audit, hooks: HookRunner | None = None
+    ) -> None:
         self._audit = audit
+        self._hooks = hooks
         self._limit = LineLimit(now, BURST, LINES_PER_S)
 
     def report_topic_created(self, topic: TopicInfo, sender: str) -> None:
@@ -42,12 +46,16 @@ class ChangeLog:
             configs=dict(topic.configs),
         )  # fmt: skip
         self._write("topic %s created by %s: %s%s", topic.name, sender, partitions(count), configs)
+        if self._hooks is not None:
+            self._hooks.emit(TopicCreated(topic.name, count, dict(topic.configs)))
 
     def report_topic_deleted(self, topic: TopicInfo, sender: str) -> None:
         """Report a deleted topic, as it was before."""
         count = len(topic.partitions)
         self._audit.record_change(caller_of(sender), "topic deleted", topic=topic.name)
         self._write("topic %s deleted by %s: it had %s", topic.name, sender, partitions(count))
+        if self._hooks is not None:
+            self._hooks.emit(TopicDeleted(topic.name))
 
     def report_partitions_added(self, name: str, before: int, after: int, sender: str) -> None:
         self._audit.record_change(

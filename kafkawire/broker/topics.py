@@ -98,7 +98,8 @@ class TopicService:
         self.follower = CatalogFollower(
             broker.env, broker.catalog, broker.metadata, self.lock, polled
         )
-        self.changes = ChangeLog(broker.env.clock.monotonic, broker.security.audit)
+        env = broker.env
+        self.changes = ChangeLog(env.clock.monotonic, broker.security.audit, env.hooks)
         self.configs = ConfigService(broker, self.lock, self.changes)
         self.answers = AnswerCache(broker.catalog, broker.config)
 

@@ -37,7 +37,7 @@ from kafkawire.log.recovery.identity import (
 from kafkawire.metadata import pairing
 from kafkawire.metadata.sql import open_metadata
 from kafkawire.metadata.store import MetadataError, SqlStore
-from kafkawire.offsets.storage.open import ROCKSDB, SQL, holds_rocks, open_storage
+from kafkawire.offsets.storage.open import kind_in, open_storage
 from kafkawire.plural import count
 from kafkawire.progress import Progress
 from kafkawire.schedules.waiting import FILE_NAME, find_damage, remove_index
@@ -104,7 +104,7 @@ async def _all(
             refuse_absent(inspect_folder(env.fs, folder, home, node), metadata.name)
         catalog = await metadata.open()
         for node, home in homes.items():
-            kind = ROCKSDB if holds_rocks(home) else SQL
+            kind = kind_in(home)
             storage = open_storage(kind, metadata, home, node, env.clock.now_ms, catalog.leader_of)
             try:
                 report = await check(env, home, node, catalog, storage, metadata, progress)

@@ -18,6 +18,7 @@ from kafkawire.groups.model.events import (
     RebalanceStarted,
     TargetComputed,
 )
+from kafkawire.hooks import GroupRebalanced, HookRunner
 from kafkawire.log_lines import LineLimit, shorten_for_log
 from kafkawire.metric_counters import Histogram
 
@@ -53,8 +54,9 @@ class GroupEventLog:
     """Reports events of all groups of a broker. `rebalances`: number of rebalances that began;
     `evictions` by reason; `durations` of complete rebalances in seconds."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], hooks: HookRunner | None = None) -> None:
         self._now = now
+        self._hooks = hooks
         self._limit = LineLimit(now, BURST, LINES_PER_S)
         self._windows: dict[str, _Window] = {}
         self._stuck: dict[str, float] = {}
@@ -70,6 +72,8 @@ class GroupEventLog:
                 self._report_stuck(group_id, event)
                 continue
             self._count(group_id, event)
+            if self._hooks is not None and isinstance(event, RebalanceCompleted | TargetComputed):
+                self._hooks.emit(GroupRebalanced(group_id, event.members, str(event)))
             warns = isinstance(event, MemberEvicted)
             self._write(logging.WARNING if warns else logging.INFO, group_id, event)
 

@@ -108,7 +108,7 @@ class GroupService(CoordinatorService[Coordinator]):
         self.commit_log = commit_log
         self._verify = verify
         self._states = states
-        self.events = GroupEventLog(env.clock.monotonic)
+        self.events = GroupEventLog(env.clock.monotonic, env.hooks)
 
     def new_coordinator(self, partition: Partition) -> Coordinator:
         coordinator = Coordinator(

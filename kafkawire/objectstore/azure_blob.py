@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import weakref
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from threading import Lock
@@ -109,10 +108,6 @@ def translate_errors(what: str) -> Iterator[None]:
     try:
         yield
     except (AzureError, requests.RequestException, ValueError) as failure:
-        # The answer may be unread, and its connection is open until then.
-        answer = getattr(getattr(failure, "response", None), "internal_response", None)
-        if answer is not None:
-            answer.close()
         raise failure_of(what, failure) from None
 
 
@@ -138,7 +133,6 @@ class AzureProvider:
         self._write_limit = SharedRateLimit(time.monotonic, time.sleep)
         self._read_limit = SharedRateLimit(time.monotonic, time.sleep)
         session = requests.Session()
-        weakref.finalize(self, session.close)
         kept = opening.calls + opening.transfers * BLOCKS_AT_ONCE
         for scheme in ("https://", "http://"):
             session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=kept))

@@ -12,15 +12,17 @@ import logging
 import os
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.broker.broker import Broker
 from kafkawire.broker.followers.install import NoCopy
 from kafkawire.broker.following.removal import OwnRemoval
 from kafkawire.broker.liveness.starting import BrokerReturns
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.table import load_hot
+from kafkawire.hooks import open_hooks
 from kafkawire.log.followers.source import LogBehindCopies
 from kafkawire.log.io.disk import keep_freed_memory, real_env
 from kafkawire.log.io.ports import LogError, Superseded
@@ -33,6 +35,7 @@ from kafkawire.metadata.store import (
     MetadataError,
     sqlite_file,
 )
+from kafkawire.plugins import PluginError
 from kafkawire.server.descriptors import DescriptorCheck, for_connections, raise_limit
 from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import (
@@ -127,7 +130,19 @@ class Server:
 
     @classmethod
     async def start(cls, options: ServeOptions, env: Env) -> Server:
-        """Open the broker, then its listeners. Raises the errors of both."""
+        """Open the hooks, the broker, then its listeners. Raises the errors of all."""
+        hooks = open_hooks(BrokerConfig(options.settings).plugin_hooks)
+        if hooks is not None:
+            env = replace(env, hooks=hooks)
+        try:
+            return await cls._start(options, env)
+        except BaseException:
+            if hooks is not None:
+                hooks.close()
+            raise
+
+    @classmethod
+    async def _start(cls, options: ServeOptions, env: Env) -> Server:
         try:
             broker = await _start_broker(options, env)
         except LogBehindCopies as why:
@@ -328,6 +343,9 @@ class Server:
             if api.hot is not None:
                 api.hot.close()
         await self.broker.close()
+        hooks = self.broker.env.hooks
+        if hooks is not None:
+            await self.broker.env.offload.submit("files", hooks.close)
         await self.host.drain(LINGER_S)
 
 
@@ -452,7 +470,7 @@ async def _start(options: ServeOptions, env: Env) -> Server | int:
     except BrokerReturns as why:
         logger.warning("%s", why)
         return 0
-    except (AddressError, IdentityError) as wrong:
+    except (AddressError, IdentityError, PluginError) as wrong:
         code, sentence = 2, str(wrong)
     except DamagedMetadata as wrong:
         command = rebuild_command(options.data)

@@ -178,7 +178,7 @@ def test_wrong_key_is_refused(azure_url: str, monkeypatch: pytest.MonkeyPatch) -
 def test_records_are_read_from_the_container(azure_url: str, tmp_path: Path) -> None:
     """Of a broker whose local segments are gone, by a real client."""
     settings = {
-        "log.local.retention.ms": 0, "journal.roll.ms": 200, "tiering.max.lag.ms": 200,
+        "log.local.retention.ms": 0, "journal.roll.ms": 200, "tiering.max.lag.ms": 5000,
         "log.retention.check.interval.ms": 200, "file.delete.delay.ms": 0,
     }  # fmt: skip
     with BrokerProcess(tmp_path / "data", settings=settings,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.broker.following.lock import CatalogLock
+from kafkawire.hooks import Event, LeadershipGained, LeadershipLost, TopicCreated, TopicDeleted
 from kafkawire.log.io.shared_load import SharedLoad
 from kafkawire.log_lines import address_of
 from kafkawire.metadata.catalog import (
@@ -131,7 +132,22 @@ class CatalogApplier:
             if settings is not None:
                 await self._replace_settings(kind, settings)
         if moves.lost or moves.gained:
+            self._emit_moves(moves)
             await self._moved(moves)
+
+    def _emit(self, event: Event) -> None:
+        if self._broker.env.hooks is not None:
+            self._broker.env.hooks.emit(event)
+
+    def _emit_moves(self, moves: Moves) -> None:
+        if self._broker.env.hooks is None:
+            return
+        for kind, numbers in ((LeadershipLost, moves.lost), (LeadershipGained, moves.gained)):
+            found = map(self._broker.catalog.locate, dict.fromkeys(numbers))
+            # Those of deleted topics are left out.
+            places = [(each.topic, each.index) for each in found if each is not None]
+            if places:
+                self._emit(kind(places))
 
     def _apply_brokers(self, changes: CatalogChanges) -> None:
         catalog, me = self._broker.catalog, self._broker.node_id
@@ -201,6 +217,7 @@ class CatalogApplier:
             if known is not None:
                 self._drop(known)
                 logger.info("topic %s was deleted at another broker", topic.name)
+                self._emit(TopicDeleted(topic.name))
         elif known is None:
             info = _info(catalog, topic)
             catalog.add_topic(info)
@@ -208,6 +225,7 @@ class CatalogApplier:
             self._broker.log.add_topics([info])
             self._gain(info.partitions, moves)
             logger.info("topic %s was created at another broker", topic.name)
+            self._emit(TopicCreated(info.name, len(info.partitions), dict(info.configs)))
         else:
             self._move(topic.partitions, moves)
             self._grow(topic, known, moves)

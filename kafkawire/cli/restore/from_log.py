@@ -42,6 +42,7 @@ from kafkawire.offsets.storage.open import (
     ROCKSDB,
     SQL,
     holds_rocks,
+    kind_in,
     open_storage,
     rocks_damaged,
     rocks_folder,
@@ -118,6 +119,12 @@ def restore(
             refuse_newer_files(env.fs, path)
         found = {node: inspect_folder(env.fs, folder, paths[node], node) for node in nodes}
         # A start that was refused leaves an empty folder.
+        for path in paths.values():
+            if kind_in(path) not in (SQL, ROCKSDB):
+                raise LogError(
+                    f"the offsets of {path} are in {kind_in(path)}, a plug-in: only those of "
+                    "offset.storage=sql and rocksdb can be restored from the log"
+                )
         used = [n for n in nodes if found[n].has_log or found[n].identity is not None] or nodes[:1]
         homes = [
             _Home(

@@ -47,6 +47,7 @@ from kafkawire.codec.configs.settings import (
 )
 from kafkawire.extras import MissingExtra, need
 from kafkawire.log_lines import address_of
+from kafkawire.plugins import HOOKS, OFFSET_STORAGES, has_plugin, installed_words
 from kafkawire.supervisor.plan import PlanError, plans_of
 from kafkawire.supervisor.shares import divide_settings
 
@@ -102,6 +103,8 @@ def serve_options(sources: Sources, worker: str | None = None) -> ServeOptions:
     _check_replication(sources)
     check_data_folder("data", sources.options["data"].text)
     check_metadata_url("metadata", sources.options["metadata"].text)
+    _check_storage(sources)
+    _check_hooks(sources)
     _check_extras(sources)
     settings, own = sources.texts()  # the checks have normalized some
     options = ServeOptions(
@@ -215,6 +218,27 @@ def _check_backups(sources: Sources) -> None:
     sources.settings["backup.url"] = Sourced((url,), given.source)
 
 
+def _check_storage(sources: Sources) -> None:
+    """Check that offset.storage is known; the broker loads the plug-in."""
+    from kafkawire.offsets.storage.open import BUILT_IN, is_storage_name
+
+    kind = _setting(sources, "offset.storage") or BUILT_IN[0]
+    if kind in BUILT_IN or (is_storage_name(kind) and has_plugin(OFFSET_STORAGES, kind)):
+        return
+    raise OptionError(
+        "offset.storage", kind,
+        f"sql, rocksdb, memory or a plug-in: {installed_words(OFFSET_STORAGES)}",
+    )  # fmt: skip
+
+
+def _check_hooks(sources: Sources) -> None:
+    """Check that the plug-ins of plugin.hooks are installed; the broker loads them."""
+    given = sources.settings.get("plugin.hooks")
+    for name in filter(None, map(str.strip, "" if given is None else given.text.split(","))):
+        if not has_plugin(HOOKS, name):
+            raise OptionError("plugin.hooks", name, f"a plug-in: {installed_words(HOOKS)}")
+
+
 def _check_extras(sources: Sources) -> None:
     """Raise MissingExtra if a chosen feature needs a package that is not installed."""
     if sources.options["metadata"].text.startswith("postgresql"):
@@ -225,7 +249,7 @@ def _check_extras(sources: Sources) -> None:
     encrypted = _setting(sources, "replication.security.protocol").upper() == "SSL"
     if encrypted and _setting(sources, "replication.listener"):
         need("certs", "replication.security.protocol=SSL")
-    if _setting(sources, "offset.storage").lower() == "rocksdb":
+    if _setting(sources, "offset.storage") == "rocksdb":
         need("rocksdb", "offset.storage=rocksdb")
     if "OAUTHBEARER" in _setting(sources, "sasl.enabled.mechanisms").upper():
         need("oauth", "sasl.enabled.mechanisms=OAUTHBEARER")

@@ -408,6 +408,7 @@ class BrokerConfig:
     disk_delete_percent: int
     disk_refuse_percent: int
     offset_storage: str
+    plugin_hooks: list[str]
     log_flush_offset_checkpoint_interval_ms: int
     log_retention_check_interval_ms: int
     producer_id_expiration_ms: int

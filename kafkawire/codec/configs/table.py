@@ -357,8 +357,12 @@ _BROKER_ROWS = (
            "Where checkpoints and the rows of segments are kept. sql: in the database of the "
            "metadata; rocksdb: in RocksDB in the data folder (needs kafkawire[rocksdb]); memory: "
            "nowhere, so what was cut into segments is not found after a restart (for tests). "
-           "Changed with a stopped broker: kafkawire offsets convert.",
-           choices=("sql", "rocksdb", "memory")),
+           "Changed with a stopped broker: kafkawire offsets convert. Or the name of a plug-in "
+           "(docs/plugins.md), with an empty data folder."),
+    Config("plugin.hooks", LIST, [],
+           "Plug-ins that are called when topics are created or deleted, segments cut, uploaded or "
+           "removed, partitions change their leader, and groups rebalance, by name "
+           "(docs/plugins.md)."),
     Config("log.flush.offset.checkpoint.interval.ms", I, 60_000,
            "How often the state of the partitions is checkpointed, which bounds recovery.",
            at_least=0),

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from kafkawire.hooks import HookRunner
 from kafkawire.log.io.slices import Slices
 from kafkawire.log.io.watchdog import Stepwise, Watchdog
 
@@ -209,7 +210,8 @@ class Timer(Protocol):
 @dataclass(frozen=True, slots=True)
 class Env:
     """Everything a shell module uses of the machine; tests pass fakes instead. `tasks`: those that
-    are not done, in the order of their start."""
+    are not done, in the order of their start; `hooks`: plug-ins that are called with events, None:
+    there are none."""
 
     clock: Clock
     random: Random
@@ -218,6 +220,7 @@ class Env:
     tasks: dict[asyncio.Task[Any], None]
     worker: Worker
     watchdog: Watchdog | None = None
+    hooks: HookRunner | None = None
     slices: Slices = field(init=False)
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ one."""
 from __future__ import annotations
 
 import os.path
+import re
 from collections.abc import Callable
 
 from kafkawire.metadata.pairing import SeenInSql
@@ -13,6 +14,8 @@ from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.offsets.catalog.sql.statements import LeaderTerm
 
 SQL, ROCKSDB, MEMORY = "sql", "rocksdb", "memory"
+BUILT_IN = (SQL, ROCKSDB, MEMORY)
+_PLUGGED = re.compile(r"offsets-([a-z0-9][a-z0-9_-]*)")
 RESTORING = ".restoring"
 """Suffix of the folder in which `restore --from-log` builds the offsets for RocksDB."""
 
@@ -29,9 +32,10 @@ def open_storage(
     seen: SeenInSql | None = None,
 ) -> SegmentCatalog:
     """Open the storage of a broker. `sql` uses the metadata database; `rocksdb` the folder
-    `<folder>/offsets<suffix>`; `memory` stores nothing. `leader_of` returns the
-    leader of a partition, `term` in which term this broker leads; `seen`: what a running broker has
-    seen in SQL, which every change is compared with."""
+    `<folder>/offsets<suffix>`; `memory` stores nothing; any other is that of a plug-in, with the
+    folder `<folder>/offsets-<kind>`. Raises PluginError if it cannot be loaded. `leader_of`
+    returns the leader of a partition, `term` in which term this broker leads; `seen`: what a
+    running broker has seen in SQL, which every change is compared with."""
     if kind == SQL:
         from kafkawire.offsets.catalog.sql.storage import SqlStorage
 
@@ -40,10 +44,46 @@ def open_storage(
         from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
 
         return RocksStorage(rocks_folder(folder) + suffix, node_id, now_ms, leader_of)
-    assert kind == MEMORY, kind
+    if kind != MEMORY:
+        return _open_plugged(kind, folder, node_id, now_ms, leader_of)
     from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
 
     return MemoryStorage(MemoryRows(), node_id, now_ms, leader_of)
+
+
+def _open_plugged(
+    kind: str,
+    folder: str,
+    node_id: int,
+    now_ms: Callable[[], int],
+    leader_of: Callable[[int], int | None],
+) -> SegmentCatalog:
+    from kafkawire.metadata.sqlite import make_folder_of
+    from kafkawire.offsets.catalog.kv.threaded import PluggedStore, ThreadedStorage
+    from kafkawire.plugins import OFFSET_STORAGES, call_plugin, describe_plugin, load_plugin
+
+    plugin, what = load_plugin(OFFSET_STORAGES, kind), describe_plugin(OFFSET_STORAGES, kind)
+    place = f"{folder}/offsets-{kind}"
+    # Also for a store elsewhere: a start with another offset.storage finds the folder.
+    make_folder_of(f"{place}/store")
+    store = call_plugin(what, lambda: plugin(place, node_id))
+    return ThreadedStorage(PluggedStore(store, what), what, node_id, now_ms, leader_of)
+
+
+def is_storage_name(kind: str) -> bool:
+    """Return whether a plug-in may have this name, which is part of a folder's."""
+    return _PLUGGED.fullmatch(f"offsets-{kind}") is not None
+
+
+def kind_in(folder: str) -> str:
+    """Return the storage whose folder is in a broker's folder; SQL if there is none."""
+    return next(iter(_kinds_in(folder)), SQL)
+
+
+def _kinds_in(folder: str) -> list[str]:
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    plugged = [found[1] for name in names if (found := _PLUGGED.fullmatch(name))]
+    return ([ROCKSDB] if holds_rocks(folder) else []) + plugged
 
 
 async def check_storage(kind: str, transactions: Transactions, folder: str, node_id: int) -> None:
@@ -54,15 +94,17 @@ async def check_storage(kind: str, transactions: Transactions, folder: str, node
             f"{rocks_folder(folder)}{RESTORING} is left of a restore that was interrupted: run "
             "`kafkawire restore --from-log` again"
         )
-    if kind != ROCKSDB and holds_rocks(folder):
-        held = ROCKSDB
+    others = [each for each in _kinds_in(folder) if each != kind]
+    if others:
+        held = others[0]
     elif kind != SQL and await transactions.transact(lambda session: holds_sql(session, node_id)):
         held = SQL
     else:
         return
     # With another storage than before the broker would assign offsets again, and not find its
     # segments.
-    convert = "" if kind == MEMORY else f" convert them with kafkawire offsets convert --to {kind},"
+    command = f" convert them with kafkawire offsets convert --to {kind},"
+    convert = command if {kind, held} <= {SQL, ROCKSDB} else ""
     raise MetadataError(
         f"offset.storage={kind}: the offsets of broker {node_id} are in {held}: "
         f"start with offset.storage={held},{convert} or with an empty data folder"

@@ -199,6 +199,19 @@ def backup_families(server: MonitoredServer) -> Iterator[Metric]:
         yield counter("backup_failures", "Backups that failed.", server.backups.failures)
 
 
+def hook_families(broker: Broker) -> Iterator[Metric]:
+    """Yield the families of hooks; none without plugin.hooks."""
+    hooks = broker.env.hooks
+    if hooks is None:
+        return
+    for name, about, found in (
+        ("hook_calls", "Calls of hooks that returned.", hooks.calls),
+        ("hook_failures", "Calls of hooks that raised.", hooks.failures),
+        ("hook_dropped", "Events dropped because this hook was too slow.", hooks.dropped),
+    ):
+        yield counters(name, about, ["hook"], [([each], found[each]) for each in hooks.names])
+
+
 def cluster_families(broker: Broker) -> Iterator[Metric | None]:
     """Yield the families; None while partitions are counted."""
     catalog = broker.catalog

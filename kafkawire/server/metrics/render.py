@@ -17,6 +17,7 @@ from kafkawire.server.metrics.broker import (
     backup_families,
     broker_families,
     cluster_families,
+    hook_families,
     metadata_families,
 )
 from kafkawire.server.metrics.clients import client_families, quota_families
@@ -56,6 +57,7 @@ def families(server: MonitoredServer) -> Iterator[Metric | None]:
     yield from metadata_families(server)
     yield from backup_families(server)
     yield from cluster_families(broker)
+    yield from hook_families(broker)
     yield from quota_families(broker)
     yield from log_families(broker)
     yield from log_object_families(broker)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from kafkawire.hooks import SegmentUploaded
 from kafkawire.log.io.ports import Env
 from kafkawire.log.local_manifest.pending_changes import Added
 from kafkawire.log.segments.store.segment_store import Segment, SegmentStore
@@ -136,6 +137,14 @@ class Finisher:
             self._progress.raise_commit(commits)
         else:
             await self.catch_up(numbers)
+        if self._env.hooks is not None:
+            for each in flights:
+                if each.named:
+                    self._env.hooks.emit(
+                        SegmentUploaded(
+                            each.segment.row.uuid.hex(), each.row.uuid.hex(), each.row.size_bytes
+                        )
+                    )
         return [each.row.uuid for each in flights if not each.named]
 
     async def catch_up(self, numbers: Iterable[int]) -> None:

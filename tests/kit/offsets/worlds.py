@@ -17,9 +17,11 @@ from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import SqlStore
 from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
+from kafkawire.offsets.catalog.kv.threaded import PluggedStore, ThreadedStorage
 from kafkawire.offsets.catalog.port import NEVER, SegmentCatalog, SegmentRange, SegmentRow, Swap
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from kafkawire.offsets.storage.memory import MemoryRows, MemoryStorage
+from tests.kit import example_plugins
 from tests.kit.postgres import new_database
 
 MINE = [1, 2, 3, 4, 5, 6]
@@ -29,6 +31,7 @@ UNKNOWN = 1_000_000
 WORLDS = [
     "memory",
     "rocksdb",
+    "plugin",
     "sqlite",
     pytest.param("postgres", marks=pytest.mark.real),
 ]
@@ -60,10 +63,11 @@ class World(Protocol):
 
 
 class KeyValueWorld:
-    """Memory or RocksDB: the catalog is a dict here."""
+    """Memory, RocksDB or a plug-in's store: the catalog is a dict here."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, plugin: bool = False) -> None:
         self.clock = Clock()
+        self.plugin = plugin
         self.folder = folder
         self.rows = MemoryRows()
         self.leaders = {**dict.fromkeys([*MINE, *GONE], 1), FOREIGN: 2}
@@ -74,6 +78,9 @@ class KeyValueWorld:
         leader_of: Callable[[int], int | None] = self.leaders.get
         if self.folder is None:
             self.running = MemoryStorage(self.rows, 1, self.clock.now_ms, leader_of)
+        elif self.plugin:
+            store = PluggedStore(example_plugins.load().SqliteStore(str(self.folder), 1), "example")
+            self.running = ThreadedStorage(store, "example", 1, self.clock.now_ms, leader_of)
         else:
             folder = str(self.folder / "offsets")
             self.running = RocksStorage(folder, 1, self.clock.now_ms, leader_of)
@@ -137,8 +144,9 @@ async def each_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
 
 
 async def _make_world(request: pytest.FixtureRequest, folder: Path) -> World:
-    if request.param in ("memory", "rocksdb"):
-        return KeyValueWorld(folder if request.param == "rocksdb" else None)
+    if request.param in ("memory", "rocksdb", "plugin"):
+        where = None if request.param == "memory" else folder
+        return KeyValueWorld(where, request.param == "plugin")
     url = f"sqlite:///{folder}/metadata.db"
     if request.param == "postgres":
         url = await new_database(request.getfixturevalue("postgres_url"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
+from kafkawire import hooks
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.codec.segment.lost import LostRange
 from kafkawire.codec.validate import HEAD_ONLY
@@ -282,9 +283,28 @@ class Cutter:
         # Outputs without a partition: all of theirs are damaged.
         await self._give_up([row for row in rows if row.id not in done])
         self._taken.update(share.partition.number for share in shares)
+        if self._env.hooks is not None:
+            for row, mappings in finished:
+                self._env.hooks.emit(
+                    hooks.SegmentCut(row.uuid.hex(), row.size_bytes, self._ranges(shares, mappings))
+                )
         logger.info(
             "cut %s into %s", count(len(shares), "partition"), count(len(finished), "segment")
         )
+
+    def _ranges(
+        self, shares: Iterable[CutShare], mappings: Iterable[SegmentRange]
+    ) -> list[hooks.SegmentRange]:
+        """Return what a segment has of each partition, for hooks."""
+        by_number = {share.partition.number: share.partition for share in shares}
+        return [
+            hooks.SegmentRange(
+                by_number[each.number].topic, by_number[each.number].index,
+                each.base_offset, each.end_offset,
+            )
+            for each in mappings
+            if each.number in by_number
+        ]  # fmt: skip
 
     async def _pack(
         self, shares: list[CutShare], pins: Pins

@@ -27,6 +27,7 @@ from dataclasses import replace as replace_fields
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import HEADER_BYTES, TAIL_BYTES, read_trailer
+from kafkawire.hooks import SegmentRemoved
 from kafkawire.log.io.ports import Env, File, FileSystem
 from kafkawire.log.segments.file.open import check_file, segment_path
 from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog, SegmentRange, SegmentRow
@@ -428,6 +429,9 @@ class SegmentStore:
                     self._gone.append(segment)
             raise
         self._gone = [segment for segment in self._gone if segment not in segments]
+        if self._env.hooks is not None:
+            for segment in segments:
+                self._env.hooks.emit(SegmentRemoved(segment.row.uuid.hex()))
 
     def close(self) -> None:
         for segment_id in list(self._opened):

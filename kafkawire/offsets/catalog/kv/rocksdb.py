@@ -9,25 +9,20 @@ database with a smaller one, because its log was cut or damaged, is refused as d
 
 from __future__ import annotations
 
-import asyncio
 import os.path
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from kafkawire.codec.format_errors import FormatError, NewerFormatError, check_version
 from kafkawire.extras import MissingExtra, need
-from kafkawire.metadata.completion import run_on_thread
 from kafkawire.metadata.sqlite import make_folder_of
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
 from kafkawire.offsets.catalog.kv import layout
-from kafkawire.offsets.catalog.kv.storage import KeyValueStorage
 from kafkawire.offsets.catalog.kv.store import LeaderOf, Writes
+from kafkawire.offsets.catalog.kv.threaded import ThreadedStorage
 from kafkawire.offsets.catalog.kv.transaction_count import TransactionCount
 from kafkawire.own_files import refuse_links
-
-T = TypeVar("T")
 
 LOG_FILES = 2
 """Number of RocksDB's own text logs (LOG.old.*) that are kept."""
@@ -234,7 +229,7 @@ def _pairs(cursor: Any) -> Iterator[tuple[bytes, bytes]]:
     cursor.status()
 
 
-class RocksStorage(KeyValueStorage):
+class RocksStorage(ThreadedStorage):
     """`SegmentCatalog` in a RocksDB folder."""
 
     def __init__(
@@ -244,38 +239,4 @@ class RocksStorage(KeyValueStorage):
         now_ms: Callable[[], int],
         leader_of: LeaderOf | None = None,
     ) -> None:
-        super().__init__(RocksStore(folder), node_id, now_ms, leader_of)
-        self._folder = folder
-        self._lock = asyncio.Lock()
-        self._running = threading.Lock()
-
-    async def _read(self, work: Callable[[], T]) -> T:
-        return await self._run(work)
-
-    async def _write(self, method: str, work: Callable[[Writes], T]) -> T:
-        def transaction() -> T:
-            writes = Writes()
-            result = work(writes)
-            self._store.write(writes)
-            return result
-
-        return await self._run(transaction)
-
-    async def _run(self, call: Callable[[], T]) -> T:
-        """Run calls one after another in a thread."""
-
-        def alone() -> T:
-            # A cancelled call still runs to its end, but has released the lock of the event loop.
-            with self._running:
-                return call()
-
-        async with self._lock:
-            try:
-                return await run_on_thread(alone)
-            except NewerFormatError as error:
-                raise MetadataError(str(error)) from error
-            except FormatError as error:
-                raise MetadataError(f"{self._folder}: {error}") from error
-
-    async def close(self) -> None:
-        await self._run(self._store.close)
+        super().__init__(RocksStore(folder), folder, node_id, now_ms, leader_of)

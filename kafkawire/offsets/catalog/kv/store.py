@@ -1,6 +1,7 @@
 """The port to an ordered key-value store, and an in-memory implementation.
 
-The operations of RocksDB (`kv.rocksdb`) that `kv.storage` needs; keys sort by their bytes.
+The operations of RocksDB (`kv.rocksdb`) that `kv.storage` needs; keys sort by their bytes. Plug-ins
+of the group `kafkawire.offset_storages` implement it; `kafkawire.testing.contracts` checks them.
 """
 
 from __future__ import annotations
@@ -46,6 +47,16 @@ class KeyValueStore(Protocol):
 
     def close(self) -> None:
         """Close the files."""
+
+
+class OffsetStorePlugin(Protocol):
+    """What an entry point of the group `kafkawire.offset_storages` refers to; its name is a value
+    of offset.storage."""
+
+    def __call__(self, folder: str, node_id: int) -> KeyValueStore:
+        """Open the store of a broker. `folder` exists and belongs to this plug-in, also if it
+        stores everything elsewhere. Calls run one after another in a thread, and may raise
+        anything."""
 
 
 class MemoryStore:
