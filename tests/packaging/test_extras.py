@@ -45,6 +45,7 @@ NEEDS: dict[str, tuple[str, str]] = {
     "serve --metadata postgresql://u@127.0.0.1:1/d": ("postgres", "asyncpg"),
     "serve --tier s3://bucket/prefix": ("s3", "boto3"),
     "serve --set backup.url=s3://bucket/prefix": ("s3", "boto3"),
+    "serve --tier azure://account/container": ("azure", "azure.storage.blob"),
     "serve --set offset.storage=rocksdb": ("rocksdb", "rocksdict"),
     "serve --set replication.security.protocol=SSL --set replication.listener=127.0.0.1:9": (
         "certs",
