@@ -34,7 +34,7 @@ class Recorder(Hooks):
 
 
 def test_each_event_has_its_method() -> None:
-    assert set(METHODS) == set(Event.__args__)  # type: ignore[attr-defined]
+    assert set(METHODS) == set(Event.__args__)
     assert all(callable(getattr(Hooks, name)) for name in METHODS.values())
 
 

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from io import BytesIO
 
 from kafkawire.objectstore.calls import Call, Cancelled
@@ -66,9 +67,7 @@ def ranges(store: Provider) -> None:
         for start, length in ((5, 6), (10, 1), (99, 1)):
             _raises(
                 StoreError, f"read of {length} bytes from {start} on, of 10",
-                lambda start=start, length=length: store.read(
-                    key("a"), start, [memoryview(bytearray(length))], Call()
-                ),
+                partial(store.read, key("a"), start, [memoryview(bytearray(length))], Call()),
                 (NoSuchObject, Refused),
             )  # fmt: skip
 
@@ -93,8 +92,8 @@ def missing_objects(store: Provider) -> None:
 def invalid_keys(store: Provider) -> None:
     """Keys that are ambiguous or lead out of the prefix are ValueErrors."""
     for bad in ("", "/a", "a/", "a//b", "../a", ".", "a/.b", "line\nfeed", "x" * 1025):
-        _raises(ValueError, f"put of the key {bad[:20]!r}", lambda bad=bad: _put(store, bad, TEN))
-        _raises(ValueError, f"get of the key {bad[:20]!r}", lambda bad=bad: store.head(bad, Call()))
+        _raises(ValueError, f"put of the key {bad[:20]!r}", partial(_put, store, bad, TEN))
+        _raises(ValueError, f"get of the key {bad[:20]!r}", partial(store.head, bad, Call()))
 
 
 def put_if_absent(store: Provider) -> None:
@@ -172,7 +171,7 @@ def transfers(store: Provider) -> None:
         for size_bytes in (len(data) - 1, len(data) + 1):
             _raises(
                 StoreError, f"upload_from of {len(data)} bytes as {size_bytes}",
-                lambda size=size_bytes: store.upload_from(key("c"), BytesIO(data), size, Call()),
+                partial(store.upload_from, key("c"), BytesIO(data), size_bytes, Call()),
             )  # fmt: skip
         _raises(NoSuchObject, "head after failed uploads", lambda: store.head(key("c"), Call()))
         call = Call()

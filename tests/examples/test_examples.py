@@ -140,7 +140,8 @@ def test_plugins_pass_their_contracts_and_a_broker_uses_them(tmp_path: Path) -> 
 
         wait_until(all_read, printed.read_text)
         consumer.close()
-        AdminClient(server).delete_topics(["t"])["t"].result(60)
+        admin = AdminClient(server)
+        admin.delete_topics(["t"])["t"].result(60)
         wait_until(lambda: "removed segment" in printed.read_text(), printed.read_text)
     assert found == [b"%d" % number for number in range(100)]
     lines = printed.read_text()

@@ -32,9 +32,7 @@ def answer(method: str, path: str, headers: dict[str, str]) -> Reply:
 @pytest.mark.parametrize(
     ("options", "code"), [("&path_style=false", ""), ("", "SecondLevelDomainForbidden")]
 )
-def test_settings_that_oss_needs(
-    monkeypatch: pytest.MonkeyPatch, options: str, code: str
-) -> None:
+def test_settings_that_oss_needs(monkeypatch: pytest.MonkeyPatch, options: str, code: str) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")

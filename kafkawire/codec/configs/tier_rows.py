@@ -52,7 +52,7 @@ TIER_TOPIC_ROWS = (
 
 TIER_BROKER_ROWS = (
     Config("tier.url", S, "",
-           "The remote tier: s3://BUCKET/PREFIX, a folder, or the URL of a plug-in (docs/plugins.md); "
+           "The remote tier: s3://BUCKET/PREFIX, a folder, or a plug-in (docs/plugins.md); "
            "empty: there is none."),
     Config("log.object.linger.ms", I, 100,
            "With topics of durability=s3: the longest time from the first byte of a log object to "

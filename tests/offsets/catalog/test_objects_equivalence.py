@@ -17,6 +17,7 @@ from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage, RocksStore
 from kafkawire.offsets.catalog.kv.store import MemoryStore
+from kafkawire.offsets.catalog.kv.threaded import PluggedStore
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     COPY_STARTED,
@@ -61,6 +62,7 @@ async def test_failed_transaction_changes_no_objects(
         patch.setattr(sql_objects.SqlRows, "store_segments", fail)
         patch.setattr(MemoryStore, "write", fail)
         patch.setattr(RocksStore, "write", fail)
+        patch.setattr(PluggedStore, "write", fail)
         for call in lines():
             with pytest.raises(MetadataError, match="full"):
                 await call

@@ -13,6 +13,7 @@ from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.kv.rocksdb import RocksStore
 from kafkawire.offsets.catalog.kv.store import MemoryStore
+from kafkawire.offsets.catalog.kv.threaded import PluggedStore
 from kafkawire.offsets.catalog.port import (
     DELETING,
     EVERYTHING,
@@ -59,6 +60,7 @@ async def test_failed_transaction_changes_no_offsets(
         patch.setattr(sql_statements, "save_states", fail)
         patch.setattr(MemoryStore, "write", fail)
         patch.setattr(RocksStore, "write", fail)
+        patch.setattr(PluggedStore, "write", fail)
         for call in lines():
             with pytest.raises(MetadataError, match="full"):
                 await call
