@@ -1,6 +1,6 @@
 """Hooks: plug-ins that are called when something has happened in a broker.
 
-`Hooks` has a method for each event; an entry point of the group `kafkawire.hooks` refers to a
+`BrokerHooks` has a method for each event; an entry point of the group `kafkawire.hooks` refers to a
 callable without arguments that returns one. `HookRunner` calls all hooks of a broker in one thread,
 one event after another, from a bounded queue: a hook that is slow, raises or never returns loses
 events, which are counted, and holds no request.
@@ -53,7 +53,7 @@ class TopicDeleted:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentRange:
+class CutRange:
     """Offsets [base_offset, end_offset) of a partition in a segment."""
 
     topic: str
@@ -69,7 +69,7 @@ class SegmentCut:
 
     segment: str
     size_bytes: int
-    ranges: Sequence[SegmentRange]
+    ranges: Sequence[CutRange]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ Event: TypeAlias = (
 )
 
 
-class Hooks:
+class BrokerHooks:
     """The callbacks of a plug-in; those that it does not override do nothing. They may block."""
 
     def topic_created(self, event: TopicCreated) -> None: ...
@@ -162,13 +162,13 @@ METHODS: Mapping[type[Event], str] = {
 
 def open_hooks(names: Iterable[str]) -> HookRunner | None:
     """Create the hooks of these plug-ins; None without any. Raises PluginError."""
-    found: dict[str, Hooks] = {}
+    found: dict[str, BrokerHooks] = {}
     for name in names:
         factory = load_plugin(HOOKS, name)
         what = describe_plugin(HOOKS, name)
         found[name] = call_plugin(what, factory)
-        if not isinstance(found[name], Hooks):
-            raise PluginError(f"{what} cannot be used: it returns no kafkawire.hooks.Hooks")
+        if not isinstance(found[name], BrokerHooks):
+            raise PluginError(f"{what} cannot be used: it returns no kafkawire.hooks.BrokerHooks")
     return HookRunner(found) if found else None
 
 
@@ -177,7 +177,7 @@ class HookRunner:
     name of the hook; an event that finds the queue full counts as dropped for the hook that is
     being called."""
 
-    def __init__(self, hooks: Mapping[str, Hooks], max_queued: int = MAX_QUEUED) -> None:
+    def __init__(self, hooks: Mapping[str, BrokerHooks], max_queued: int = MAX_QUEUED) -> None:
         self._hooks = hooks
         self._queue: queue.Queue[Event | None] = queue.Queue(max_queued)
         self._current = next(iter(hooks))
@@ -240,7 +240,7 @@ class HookRunner:
         self._current = name
         try:
             call(*event)
-        except BaseException as failure:  # SystemExit too: the thread goes on with the next event
+        except BaseException as failure:  # SystemExit too: the thread continues with the next event
             self.failures[name] += 1
             logger.warning("the hook %s failed in %s: %s", name, method, sentence_of(failure))
         else:

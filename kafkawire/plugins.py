@@ -18,7 +18,7 @@ STORES = "kafkawire.stores"
 OFFSET_STORAGES = "kafkawire.offset_storages"
 """Values of offset.storage: an `OffsetStorePlugin` (kafkawire.offsets.catalog.kv.store)."""
 HOOKS = "kafkawire.hooks"
-"""Values of plugin.hooks: a callable without arguments that returns a `Hooks` (kafkawire.hooks)."""
+"""Values of plugin.hooks: a class derived from `BrokerHooks` (kafkawire.hooks)."""
 LOAD_LIMIT_S = 30.0
 """Time limit for an import, which a start waits for."""
 

@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from kafkawire.hooks import METHODS, Event, HookRunner, Hooks, TopicCreated, TopicDeleted
+from kafkawire.hooks import METHODS, BrokerHooks, Event, HookRunner, TopicCreated, TopicDeleted
 from tests.kit.waiting import wait_until
 
 
-class Recorder(Hooks):
+class Recorder(BrokerHooks):
     """Keeps events. `gate`: a created topic waits for it."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Recorder(Hooks):
 
 def test_each_event_has_its_method() -> None:
     assert set(METHODS) == set(Event.__args__)
-    assert all(callable(getattr(Hooks, name)) for name in METHODS.values())
+    assert all(callable(getattr(BrokerHooks, name)) for name in METHODS.values())
 
 
 def test_events_are_passed_in_order_outside_of_the_caller() -> None:

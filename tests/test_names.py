@@ -208,6 +208,8 @@ PATH = re.compile(
 """Paths of files and folders, from the root; those of modules also from any folder. What bench
 writes is not there."""
 NO_REFERENCES = {
+    "kafkawire.offset_storages": "a group of entry points",
+    "kafkawire.stores": "a group of entry points",
     "security.protocol": "a setting of clients",
     "spark.dataSource.register": "a method of Spark's session",
     "spark.python.daemon.module": "a setting of Spark",

@@ -13,8 +13,8 @@ import sqlite3
 from collections.abc import Sequence
 
 from kafkawire.hooks import (
+    BrokerHooks,
     GroupRebalanced,
-    Hooks,
     SegmentCut,
     SegmentRemoved,
     SegmentUploaded,
@@ -30,7 +30,7 @@ from kafkawire.offsets.catalog.kv.store import Writes
 logger = logging.getLogger("example_plugins")
 
 
-class LogHook(Hooks):
+class LogHook(BrokerHooks):
     """Writes events to the log of the broker."""
 
     def topic_created(self, event: TopicCreated) -> None:

@@ -170,7 +170,7 @@ class AzureProvider:
             return self._store(key, file, size, self._write_limit.at(bytes_per_second), call)
 
     def upload_from(self, key: str, source: Reading, size_bytes: int, call: Call) -> Stored:
-        return self._store(key, source, size_bytes, _unlimited(), call)
+        return self._store(key, source, size_bytes, _make_unlimited(), call)
 
     def _store(
         self, key: str, source: Reading, size_bytes: int, limit: RateLimit, call: Call
@@ -470,7 +470,7 @@ def _find_identity(account_url: str) -> Any:
     return DefaultAzureCredential()
 
 
-def _unlimited() -> RateLimit:
+def _make_unlimited() -> RateLimit:
     return RateLimit(-1, time.monotonic, time.sleep)
 
 

@@ -1,7 +1,7 @@
 """The port to object storage: blocking calls, divided into small roles.
 
 `kafkawire.objectstore.s3` and `kafkawire.objectstore.folder` are the providers; others are plug-ins
-(`StorePlugin`), which `kafkawire.objectstore.contract` checks, as `kafkawire.objectstore.azure` is.
+(`StorePlugin`), which `kafkawire.testing.contracts` checks, as `kafkawire.objectstore.azure` is.
 All methods are thread-safe. A call makes one attempt; `kafkawire.objectstore.retrying` is a wrapper
 with retries. All methods raise StoreError and its subclasses (kafkawire.objectstore.errors), and
 ValueError for an invalid key (kafkawire.objectstore.url).
@@ -157,7 +157,8 @@ class Opening(NamedTuple):
 
 
 class StorePlugin(Protocol):
-    """What an entry point of the group `kafkawire.stores` refers to; its name is the URL scheme."""
+    """Opens the stores of a URL scheme: the object and the name of an entry point of the group
+    `kafkawire.stores`."""
 
     def check(self, tier: TierUrl) -> None:
         """Raise ValueError with one sentence if bucket, prefix or an option is invalid. No I/O."""

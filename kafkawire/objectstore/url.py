@@ -167,7 +167,7 @@ def parse_tier(url: str, base: str = "", what: str = "tier") -> TierUrl:
         folder = os.path.normpath(unquote(parts.path))
         return TierUrl(folder=folder, create=_flag(url, options, "create") is not False)
     if parts.scheme and has_plugin(STORES, parts.scheme):
-        return _plugged(url, parts)
+        return _parse_plugged(url, parts)
     if parts.scheme or "://" in url:
         raise ValueError(
             f"{_harmless(url)!r} is no {what} that is known: s3://BUCKET/PREFIX, file:///FOLDER or "
@@ -225,7 +225,7 @@ def _bucket(url: str, parts: SplitResult) -> TierUrl:
     )
 
 
-def _plugged(url: str, parts: SplitResult) -> TierUrl:
+def _parse_plugged(url: str, parts: SplitResult) -> TierUrl:
     """Parse the URL of a plug-in's store, which checks it."""
     scheme = parts.scheme
     given = dict(parse_qsl(parts.query))

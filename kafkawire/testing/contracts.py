@@ -35,7 +35,7 @@ RANGES: Sequence[tuple[int, int | None, bytes]] = (
 
 
 class ContractBroken(AssertionError):
-    """What a plug-in did, and what the contract demands: one sentence."""
+    """A plug-in broke its contract: one sentence says how."""
 
 
 def name_of(check: object) -> str:

@@ -1,7 +1,7 @@
 """Azure Blob Storage: URLs, credentials, errors that Azurite cannot be made to give, and a broker
 whose tier it is.
 
-Covers: kafkawire.objectstore.azure.
+Covers: kafkawire.objectstore.azure, kafkawire.objectstore.azure_blob.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def test_records_are_read_from_the_container(azure_url: str, tmp_path: Path) -> 
     """Of a broker whose local segments are gone, by a real client."""
     settings = {
         "log.local.retention.ms": 0, "journal.roll.ms": 200, "tiering.max.lag.ms": 5000,
-        "log.retention.check.interval.ms": 200, "file.delete.delay.ms": 0,
+        "log.retention.check.interval.ms": 200, "log.segment.delete.delay.ms": 0,
     }  # fmt: skip
     with BrokerProcess(tmp_path / "data", settings=settings,
                        arguments=["--tier", azure_url]) as broker:  # fmt: skip

@@ -294,11 +294,11 @@ class Cutter:
 
     def _ranges(
         self, shares: Iterable[CutShare], mappings: Iterable[SegmentRange]
-    ) -> list[hooks.SegmentRange]:
+    ) -> list[hooks.CutRange]:
         """Return what a segment has of each partition, for hooks."""
         by_number = {share.partition.number: share.partition for share in shares}
         return [
-            hooks.SegmentRange(
+            hooks.CutRange(
                 by_number[each.number].topic, by_number[each.number].index,
                 each.base_offset, each.end_offset,
             )

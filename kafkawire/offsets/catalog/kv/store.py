@@ -50,8 +50,8 @@ class KeyValueStore(Protocol):
 
 
 class OffsetStorePlugin(Protocol):
-    """What an entry point of the group `kafkawire.offset_storages` refers to; its name is a value
-    of offset.storage."""
+    """Opens the store of a value of offset.storage: the object and the name of an entry point of
+    the group `kafkawire.offset_storages`."""
 
     def __call__(self, folder: str, node_id: int) -> KeyValueStore:
         """Open the store of a broker. `folder` exists and belongs to this plug-in, also if it
