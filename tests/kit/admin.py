@@ -308,6 +308,7 @@ class FakeEnv:
         return asyncio.ensure_future(work)
 
     def __init__(self) -> None:
+        self.hooks = None
         self.clock = FakeClock()
         self.fs = FakeFiles()
         self.offload = InlineOffload()

@@ -65,6 +65,8 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "azure://x", "hdfs://n/p", "s3://B_A_D!/p", "rocksdb:///x", "mysql://h/d", "x://y",
         "ssh://h/f", "abfs://c/p", "tcp://h:1", "smb://h/x", "nfs://h/x", "s3:x",
     ),
+    "offset.storage": NO_CHOICE,
+    "plugin.hooks": NO_CHOICE,
     "tier.prices": (
         "x", "aws", "=", "put=", "put=x", "=1", "put=-1", "put=1;get=2", "unknown=1", "put=1,,get",
         "put=NaN", "put==1", "put=1e999", "free beer", "0", "-1", "null", "{}", "put:1", "*",
