@@ -56,7 +56,9 @@ class Node:
         broker: Any = SimpleNamespace(
             catalog=self.catalog, node_id=self.node_id, log=log,
             env=SimpleNamespace(
-                slices=Slices(lambda: 0.0), clock=SimpleNamespace(monotonic=lambda: 0.0)
+                slices=Slices(lambda: 0.0),
+                clock=SimpleNamespace(monotonic=lambda: 0.0),
+                hooks=None,
             ),
         )  # fmt: skip
         applier = CatalogApplier(broker, self._drop, self._settings_changed, self._moved)
@@ -206,7 +208,8 @@ async def test_group_that_was_led_elsewhere_meanwhile_is_lost_and_gained(
     async def moved(found: Moves) -> None:
         seen.append((found.lost, found.gained))
 
-    broker: Any = SimpleNamespace(catalog=node.catalog, node_id=1)
+    env = SimpleNamespace(hooks=None)
+    broker: Any = SimpleNamespace(catalog=node.catalog, node_id=1, env=env)
     applier = CatalogApplier(broker, node._drop, node._settings_changed, moved)
     before = node.catalog.group(1)
     assert before is not None

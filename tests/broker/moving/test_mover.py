@@ -113,6 +113,7 @@ class Node:
         env = SimpleNamespace(
             slices=slices,
             clock=SimpleNamespace(monotonic=lambda: self.now),
+            hooks=None,
             spawn=lambda work, name: asyncio.ensure_future(work),
             sleep=lambda seconds: asyncio.sleep(0),
         )
