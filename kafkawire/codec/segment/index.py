@@ -152,6 +152,12 @@ class SparseIndex:
         position = self.since(timestamp)
         return None if position is None else self.block(self.find(position))[2]
 
+    def offset_from(self, position: int) -> int | None:
+        """Return the first offset of the first block at or after this position of the file; None
+        if there is none."""
+        at = bisect_left(self._positions, position - self._start)
+        return self._base + self._offsets[at] if at < len(self._offsets) else None
+
     def find_damaged_block(self, position: int, data: Buffer) -> int | None:
         """Return the position of the first damaged block of `data` (bytes of the file from
         `position` on); None if all match.

@@ -16,6 +16,7 @@ from kafkawire.server.metrics.families import (
     histograms,
     within_bound,
 )
+from kafkawire.tiering.read.block_cache import EvictionReason
 from kafkawire.tiering.upload.scheduler import Reason
 
 if TYPE_CHECKING:
@@ -143,7 +144,27 @@ def _waiting(tiering: Tiering) -> Iterator[Metric]:
 
 
 def _cold(tiering: Tiering) -> Iterator[Metric]:
-    counts = tiering.cold.counts
+    counts, caches = tiering.cold.counts, tiering.cold.caches
+    yield gauge(
+        "tier_cache_bytes",
+        "Size of the cache of remote data (tier.cache.bytes); 0 before the first cold read.",
+        sum(each.slots * each.block_bytes for each in caches),
+    )
+    yield gauge(
+        "tier_cache_used_bytes",
+        "Bytes of the cache of remote data in blocks that are not free.",
+        sum(each.used * each.block_bytes for each in caches),
+    )
+    yield counters(
+        "tier_cache_evictions",
+        "Blocks evicted from the cache of remote data by reason: passed (by all readers), "
+        "needed_later (than all others), unused (the longest, with no known reader).",
+        ["reason"],
+        (
+            ([reason.value], sum(each.evicted[reason] for each in caches))
+            for reason in EvictionReason
+        ),
+    )
     for name, words, value in (
         ("tier_cache_hits", "Block reads served from the cache.", counts.hits),
         ("tier_cache_misses", "Block reads not found in the cache.", counts.misses),

@@ -4,7 +4,8 @@
 known, both are requested concurrently. The first byte takes at most two round trips. `loader` fills
 `block_cache`, memory shared with the storage process: runs of up to eight blocks of 1 MiB per
 request. A load is independent of the request that started it and continues if that is cancelled.
-`batch_stream` checks blocks against the index when they are first read.
+`batch_stream` checks blocks against the index when they are first read. `readers` has the positions
+of readers of remote data, by which the cache decides what to evict.
 
 Easy to get wrong:
 

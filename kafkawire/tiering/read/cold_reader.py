@@ -16,6 +16,7 @@ from functools import partial
 
 from kafkawire.codec.configs.settings import BrokerConfig, TierLevel
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
+from kafkawire.codec.segment.format import HEADER_BYTES, SparseIndex
 from kafkawire.log.io.ports import Env
 from kafkawire.log.io.read_limits import InFlight, SlowLane
 from kafkawire.log.partition.state import LoadedPartition
@@ -36,6 +37,7 @@ from kafkawire.tiering.read.batch_stream import Stretch, blocks_of
 from kafkawire.tiering.read.block_cache import BLOCK_BYTES, BlockCache, BlockKey
 from kafkawire.tiering.read.loader import RUN_BLOCKS, Loads
 from kafkawire.tiering.read.readahead import ReadAhead, ReadaheadWindow
+from kafkawire.tiering.read.readers import Readers
 from kafkawire.tiering.read.requests import ColdCounts, Object, Requests, WrongSize, within
 from kafkawire.tiering.store.metering import charging
 from kafkawire.tiering.store.port import ObjectStore
@@ -73,12 +75,13 @@ class Tier:
     """The readers of one store: its cache, requests and read-ahead. Tiers in folders of one store
     share them."""
 
-    __slots__ = ("ahead", "cache", "loads", "requests")
+    __slots__ = ("ahead", "cache", "loads", "readers", "requests")
 
     def __init__(
         self, env: Env, store: ObjectStore, config: BrokerConfig, counts: ColdCounts, size: int
     ) -> None:
-        self.cache = BlockCache(store.memory, size)
+        self.readers = Readers()
+        self.cache = BlockCache(store.memory, size, self.readers, env.clock.monotonic)
         self.ahead = ReadAhead(self.cache.slots)
         self.requests = Requests(env, store, config, counts)
         self.loads = Loads(env, self.requests, self.cache, config)
@@ -123,6 +126,11 @@ class ColdReader:
         self._refused: dict[bytes, tuple[float, Refused]] = {}
         self._named: set[str] = set()
         self.counts = ColdCounts()
+
+    @property
+    def caches(self) -> list[BlockCache]:
+        """The block caches, one for each store that was read."""
+        return [tier.cache for tier in self._by_store.values()]
 
     def tier(self, number: int) -> Tier:
         """The components for reading a tier, created by its first read."""
@@ -236,7 +244,7 @@ class ColdReader:
                 return None
             warm = task.result()
         position, length = warm.index.span(request.offset, max(request.room, 0) + SLACK_BYTES)
-        window = self._load(tier, target, mapping, request, position, position + length)
+        window = self._load(tier, target, mapping, request, warm.index, position, position + length)
         stretch = Stretch(
             self._lane, tier.loads, self.counts, self._copied, target, warm.index, mapping
         )
@@ -244,6 +252,7 @@ class ColdReader:
         if taken is not None:
             now = self._env.clock.monotonic()
             tier.ahead.went(window, request.offset, taken.next_offset, now)
+            tier.readers.note_read(mapping.number, request.offset, taken.next_offset, now)
         if taken is not None and request.committed:
             left = tier.loads.seconds_until(deadline)
             if not await self._aborted.add(
@@ -286,6 +295,7 @@ class ColdReader:
         target: Object,
         mapping: SegmentRange,
         request: RemoteReadRequest,
+        index: SparseIndex,
         start: int,
         stop: int,
     ) -> ReadaheadWindow:
@@ -300,12 +310,35 @@ class ColdReader:
         if window is None or (follows and not there):
             window, follows = tier.ahead.open_window(number, request.offset, now), False
         tier.loads.want(target, asked)
+        self._note_offsets(tier.cache, target, mapping, index, asked)
         room = 0 if follows else tier.ahead.room(window, now)
         if room:
             share_stop = mapping.start + mapping.length
             own = blocks_of(asked.stop * size if asked else start, share_stop, size)[:room]
             self._read_ahead(tier, request.partition, mapping, target, own, room, window)
+            self._note_offsets(tier.cache, target, mapping, index, own)
         return window
+
+    def _note_offsets(
+        self,
+        cache: BlockCache,
+        target: Object,
+        mapping: SegmentRange,
+        index: SparseIndex,
+        numbers: range,
+    ) -> None:
+        """Record which offsets are in these blocks, by which the cache knows who will need them."""
+        size, stop = self._block_bytes, mapping.start + mapping.length
+        for number in numbers:
+            block = cache.peek(BlockKey(target.uuid, number))
+            # Not a block with batches of several partitions: readers of another may need it.
+            if block is None or block.offsets is not None or (number + 1) * size > stop:
+                continue
+            if number * size >= mapping.start or mapping.start == HEADER_BYTES:
+                first, end = (index.offset_from(at * size) for at in (number, number + 1))
+                first = mapping.base_offset if first is None else first
+                end = mapping.end_offset if end is None else end
+                block.offsets = mapping.number, first, end
 
     def _read_ahead(
         self,
