@@ -573,7 +573,8 @@ class Log:
         if active.end:
             rows = rows_in(active, self.partitions)
             found = transactions_in(active, self.partitions)
-            write(self.env.fs, self.journals.folder, active.number, extent, rows, found)
+            folder, stored = self.journals.folder, active.stored
+            write(self.env.fs, folder, active.number, extent, rows, found, stored)
         self.commit_log.ledger.finish()
         run = RunState(self.start, active.end_log_position, self.config.flush)
         write_run(self.env.fs, self.folder, run)

@@ -78,6 +78,11 @@ class BrokerRecords:
             found = list_offsets(self._cluster, wanted, self._led_by(topic), self._level)
         return {place[1]: at if at >= 0 else None for place, at in found.items()}
 
+    def offsets_for_stored_time(
+        self, topic: str, partitions: Sequence[int], ms: int
+    ) -> dict[int, int | None]:
+        raise SourceError("Kafka's protocol has no store times: read the bucket or data folder")
+
     def scan(
         self,
         ranges: Sequence[PartitionRange],

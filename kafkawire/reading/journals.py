@@ -116,6 +116,22 @@ class FolderRecords:
                 found[partition] = self._find_time(topic, partition, layout.tails[partition], ms)
         return found
 
+    def offsets_for_stored_time(
+        self, topic: str, partitions: Sequence[int], ms: int
+    ) -> dict[int, int | None]:
+        layout = self._layout(topic)
+        found: dict[int, int | None] = dict.fromkeys(partitions)
+        if layout.in_segments and self._segments is not None:
+            known = {each.partition for each in self._segments.bounds(topic)}
+            some = [each for each in partitions if each in known]
+            found |= self._segments.offsets_for_stored_time(topic, some, ms)
+        for partition, offset in found.items():
+            if offset is None:
+                tail = layout.tails[partition]
+                late = (each.base for each in tail.frames if each.stored_ms >= ms)
+                found[partition] = max(tail.base, first) if (first := next(late, None)) else None
+        return found
+
     def scan(
         self,
         ranges: Sequence[PartitionRange],

@@ -33,6 +33,12 @@ class Backend(Protocol):
         """Return per partition the first offset whose record has this timestamp or a later one;
         None if there is none."""
 
+    def offsets_for_stored_time(
+        self, topic: str, partitions: Sequence[int], ms: int
+    ) -> dict[int, int | None]:
+        """Return per partition the first offset that was stored at this time or later; None if
+        there is none."""
+
     def scan(
         self,
         ranges: Sequence[PartitionRange],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 
 from kafkawire.codec.murmur2 import murmur2
+from kafkawire.codec.segment.stored import RESOLUTION_MS
 from kafkawire.progress import Progress, silent
 from kafkawire.reading.files.traffic import ReadCost
 from kafkawire.reading.model.records import (
@@ -62,14 +63,19 @@ class TopicReader:
         end: int | None = None,
         since: Moment | None = None,
         until: Moment | None = None,
+        stored_since: Moment | None = None,
+        stored_until: Moment | None = None,
     ) -> Iterator[TopicRecord]:
         """Yield the records of a topic, one partition after another, by offset.
 
         `start`, `end`: only offsets in [start, end); `since`, `until`: only timestamps in [since,
         until), where reading ends at the first record from `until` on, as in Kafka's consumers.
+        `stored_since`, `stored_until`: only records that a broker stored in [stored_since,
+        stored_until), to the second; not from a running broker.
         """
         wanted = RecordConditions(None, _ms(since), _ms(until))
-        return self._scan(topic, partitions, wanted, start, end)
+        stored = _second(_ms(stored_since)), _ms(stored_until)
+        return self._scan(topic, partitions, wanted, start, end, stored)
 
     def find(
         self,
@@ -81,12 +87,15 @@ class TopicReader:
         end: int | None = None,
         since: Moment | None = None,
         until: Moment | None = None,
+        stored_since: Moment | None = None,
+        stored_until: Moment | None = None,
     ) -> Iterator[TopicRecord]:
         """Yield the records with one of these keys (None: records without a key), each as soon as
         it is found; the other arguments and the order are those of `read`."""
         chosen = frozenset([keys] if isinstance(keys, bytes) else keys)
         wanted = RecordConditions(chosen, _ms(since), _ms(until))
-        return self._scan(topic, partitions, wanted, start, end)
+        stored = _second(_ms(stored_since)), _ms(stored_until)
+        return self._scan(topic, partitions, wanted, start, end, stored)
 
     def latest(
         self, topic: str, key: bytes, *, partitions: Sequence[int] | None = None
@@ -148,6 +157,7 @@ class TopicReader:
         wanted: RecordConditions,
         start: int | None,
         end: int | None,
+        stored: tuple[int | None, int | None],
     ) -> Iterator[TopicRecord]:
         bounds = [
             each._replace(
@@ -156,6 +166,7 @@ class TopicReader:
             )
             for each in _choose_partitions(topic, self._backend.bounds(topic), partitions)
         ]
+        bounds = _clip(self._backend.offsets_for_stored_time, topic, bounds, *stored)
         ranges = [PartitionRange(topic, *each) for each in self._in_time(topic, bounds, wanted)]
         some = [each for each in ranges if each.base < each.end]
         return self._backend.scan(some, wanted, self._on_damage, self._progress)
@@ -164,20 +175,8 @@ class TopicReader:
         self, topic: str, bounds: list[PartitionBounds], wanted: RecordConditions
     ) -> list[PartitionBounds]:
         """Return the bounds without the offsets before `since` and from `until` on."""
-        indexes = [each.partition for each in bounds if each.start < each.end]
-        if wanted.since_ms is not None and indexes:
-            first = self._backend.offsets_for_time(topic, indexes, wanted.since_ms)
-            bounds = [
-                each._replace(start=max(each.start, _or(first.get(each.partition), each.end)))
-                for each in bounds
-            ]
-        if wanted.until_ms is not None and indexes:
-            first = self._backend.offsets_for_time(topic, indexes, wanted.until_ms)
-            bounds = [
-                each._replace(end=min(each.end, _or(first.get(each.partition), each.end)))
-                for each in bounds
-            ]
-        return bounds
+        times = wanted.since_ms, wanted.until_ms
+        return _clip(self._backend.offsets_for_time, topic, bounds, *times)
 
     def _last(
         self, topic: str, bounds: Sequence[PartitionBounds], wanted: RecordConditions
@@ -203,6 +202,31 @@ class TopicReader:
             for record in self._backend.scan(steps, wanted, self._on_damage, progress):
                 found[record.partition] = record
         return max(found.values(), key=lambda each: each.timestamp, default=None)
+
+
+def _clip(
+    find: Callable[[str, Sequence[int], int], dict[int, int | None]],
+    topic: str,
+    bounds: list[PartitionBounds],
+    since_ms: int | None,
+    until_ms: int | None,
+) -> list[PartitionBounds]:
+    """Return the bounds from the offsets that `find` returns for the first time up to those for the
+    second."""
+    indexes = [each.partition for each in bounds if each.start < each.end]
+    if since_ms is not None and indexes:
+        first = find(topic, indexes, since_ms)
+        bounds = [
+            each._replace(start=max(each.start, _or(first.get(each.partition), each.end)))
+            for each in bounds
+        ]
+    if until_ms is not None and indexes:
+        first = find(topic, indexes, until_ms)
+        bounds = [
+            each._replace(end=min(each.end, _or(first.get(each.partition), each.end)))
+            for each in bounds
+        ]
+    return bounds
 
 
 def _choose_partitions(
@@ -234,6 +258,11 @@ def _ms(moment: Moment | None) -> int | None:
         aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return (aware - _EPOCH) // timedelta(milliseconds=1)
     return moment
+
+
+def _second(ms: int | None) -> int | None:
+    """Return the beginning of a second: what was stored in it may be after `ms`."""
+    return None if ms is None else ms // RESOLUTION_MS * RESOLUTION_MS
 
 
 def _or(offset: int | None, other: int) -> int:

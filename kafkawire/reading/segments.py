@@ -21,6 +21,7 @@ from kafkawire.reading.files.checked_entries import BatchRun, CheckedEntry
 from kafkawire.reading.files.key_index import KeyBlocks, KeyIndexBlocks
 from kafkawire.reading.files.locations import FolderPlace
 from kafkawire.reading.files.read_ahead import Load, loads
+from kafkawire.reading.files.stored import find_stored
 from kafkawire.reading.matching import matching, verified_matching
 from kafkawire.reading.model.records import (
     PartitionBounds,
@@ -80,6 +81,25 @@ class SegmentRecords:
     ) -> dict[int, int | None]:
         found = self._catalog.offsets_for_times([(topic, each, ms) for each in partitions])
         return dict(zip(partitions, found, strict=True))
+
+    def offsets_for_stored_time(
+        self, topic: str, partitions: Sequence[int], ms: int
+    ) -> dict[int, int | None]:
+        bounds = {each.partition: each for each in self.bounds(topic)}
+        found: dict[int, int | None] = {}
+        for tried in range(MAX_REFRESHED + 1):
+            try:
+                for partition in partitions:
+                    if partition not in found:
+                        place = PartitionRange(topic, *bounds[partition])
+                        pieces = self._catalog.part(place).pieces
+                        found[partition] = find_stored(self._catalog.places, pieces, ms)
+                return found
+            except FileNotFoundError as gone:
+                if tried == MAX_REFRESHED:
+                    raise SourceError(f"{gone}, though its manifest names it") from None
+                self.refresh()
+        return found
 
     def scan(
         self,

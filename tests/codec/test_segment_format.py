@@ -23,6 +23,7 @@ from kafkawire.codec.segment.format import (
     LOST,
     ORIGIN,
     STATE,
+    STORED,
     TAIL_BYTES,
     TRAILER_BYTES,
     DamagedBatch,
@@ -322,7 +323,15 @@ def with_section(kind: int, version: int, flags: int) -> bytes:
 
 def test_unknown_section_is_skipped_unless_required() -> None:
     plain = everything(SAMPLE)
-    for kind, version in ((7, 1), (9, 7), (KEYS, 2), (LOST, 2), (STATE, 2), (ORIGIN, 2)):
+    for kind, version in (
+        (8, 1),
+        (9, 7),
+        (KEYS, 2),
+        (STORED, 2),
+        (LOST, 2),
+        (STATE, 2),
+        (ORIGIN, 2),
+    ):
         whole = everything(with_section(kind, version, 0))
         assert whole.entries == plain.entries
         assert whole.states == plain.states

@@ -96,6 +96,39 @@ def test_segments_and_journals(kafkawire_broker_factory: Factory) -> None:
     compare(Path(made.broker.data), made.of("t"))
 
 
+@pytest.mark.parametrize("settings", [KEEP, {**KEEP, **HASTY}], ids=["journals", "segments"])
+def test_records_by_time_of_storing(
+    kafkawire_broker_factory: Factory, settings: dict[str, str]
+) -> None:
+    """All records have one timestamp."""
+    made = Topics(kafkawire_broker_factory(settings=settings))
+    made.make("t", 1)
+    producer = Producer({"bootstrap.servers": made.bootstrap, "linger.ms": 0})
+    sent: list[tuple[int, int]] = []
+    begun = time.time_ns()
+    while time.time_ns() < begun + 3_000_000_000:  # store times are whole seconds
+        before = time.time_ns() // 1_000_000
+        producer.produce("t", b"v", timestamp=1_000)
+        producer.flush(60)
+        sent.append((before, time.time_ns() // 1_000_000))
+        time.sleep(0.05)
+    if settings != KEEP:
+        made.until_cut(str(made.broker.data))
+    made.broker.stop()
+    moment = sent[len(sent) // 2][0] // 1000 * 1000
+    folder = str(made.broker.data)
+    for option in ("--stored-from", "--stored-to"):
+        words = ("find", "t", option, f"@{moment}", "--json", "--source", folder)
+        found = {line["offset"] for line in Typed("127.0.0.1:1", *words).lines}
+        later = {at for at, (before, _) in enumerate(sent) if before >= moment}
+        earlier = {at for at, (_, after) in enumerate(sent) if after < moment}
+        assert later
+        assert earlier
+        wanted, other = (later, earlier) if option == "--stored-from" else (earlier, later)
+        assert found >= wanted
+        assert not found & other
+
+
 def test_running_broker(kafkawire_broker_factory: Factory) -> None:
     """Its segments are read, and only those."""
     made = Topics(kafkawire_broker_factory(settings={**KEEP, **HASTY}))

@@ -59,6 +59,8 @@ class FindOptions:
     filters: list[Filter]
     since_ms: int | None
     until_ms: int | None
+    stored_from_ms: int | None
+    stored_to_ms: int | None
     limit: int | None
     latest: bool
 
@@ -85,6 +87,21 @@ Until = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Stop before this time; +5m: so long after --from."),
 ]
+StoredFrom = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Only records stored from this time on, to the second, whatever their timestamps; "
+        "with --source DIR or URL.",
+    ),
+]
+StoredTo = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Only records stored before this time; +5m: so long after --stored-from.",
+    ),
+]
 ByHeader = Annotated[
     list[str],
     typer.Option(metavar="NAME[=VALUE]", help="Only records with this header; may be repeated."),
@@ -110,6 +127,8 @@ def find(
     source: SearchedSource = "",
     since: Since = None,
     until: Until = None,
+    stored_from: StoredFrom = None,
+    stored_to: StoredTo = None,
     header: ByHeader = [],  # noqa: B006
     limit: Limit = None,
     latest: Latest = False,
@@ -133,7 +152,14 @@ def find(
       kafkawire find orders --header type=refund --from 2026-01-31T12:00 --until +5m --json
     """
     try:
-        chosen = _parse(topic, key, key_file, since, until, header, limit, latest)
+        stored = stored_from, stored_to
+        chosen = _parse(topic, key, key_file, since, until, stored, header, limit, latest)
+        kind = parse_source("--source" if source else "--server", source or server)
+        for option, value in zip(("--stored-from", "--stored-to"), stored, strict=True):
+            # Kafka's protocol has no store times.
+            if value is not None and kind.kind is SourceKind.BROKER:
+                allowed = "used with --source, a data folder, or s3://BUCKET/PREFIX"
+                raise OptionError(option, value, allowed)
         if isolation not in LEVELS:
             raise OptionError("--isolation-level", isolation, " or ".join(LEVELS))
     except OptionError as error:
@@ -176,6 +202,7 @@ def _parse(
     key_file: str | None,
     since: str | None,
     until: str | None,
+    stored: tuple[str | None, str | None],
     headers: list[str],
     limit: int | None,
     latest: bool,
@@ -188,18 +215,30 @@ def _parse(
     until_ms = None if until is None else parse_end("--until", until, since_ms, now)
     if key is not None and key_file is not None:
         raise OptionError("--key-file", key_file, "left out, because of --key")
-    if since is None and until is None and key is None and key_file is None and not headers:
-        raise OptionError("--key", "", "given, or one of --key-file, --header, --from and --until")
+    stored_from = None if stored[0] is None else parse_time("--stored-from", stored[0], now)
+    stored_to = None
+    if stored[1] is not None:
+        stored_to = parse_end("--stored-to", stored[1], stored_from, now, "--stored-from")
+    if {since, until, key, key_file, *stored} == {None} and not headers:
+        allowed = "--key-file, --header, --from, --until, --stored-from and --stored-to"
+        raise OptionError("--key", "", f"given, or one of {allowed}")
     if latest and key is None and key_file is None:
         raise OptionError("--latest", "", "used together with --key or --key-file")
-    for option, value in (("--from", since), ("--until", until), ("--header", headers)):
+    for option, value in (
+        ("--from", since),
+        ("--until", until),
+        ("--stored-from", stored[0]),
+        ("--stored-to", stored[1]),
+        ("--header", headers),
+    ):
         if latest and value:
             raise OptionError(option, value, "used without --latest")
     wanted = _key_of(key_file) if key_file is not None else None
     if key is not None:
         wanted = key.encode("utf-8", "surrogateescape")
     filters = filters_of(None, None, headers)
-    return FindOptions(name, indexes, wanted, filters, since_ms, until_ms, limit, latest)
+    times = since_ms, until_ms, stored_from, stored_to
+    return FindOptions(name, indexes, wanted, filters, *times, limit, latest)
 
 
 def _key_of(path: str) -> bytes:
@@ -312,6 +351,8 @@ def _find_records(reader: TopicReader, chosen: FindOptions) -> Iterable[TopicRec
             partitions=chosen.partitions,
             since=chosen.since_ms,
             until=chosen.until_ms,
+            stored_since=chosen.stored_from_ms,
+            stored_until=chosen.stored_to_ms,
         )
     else:
         found = reader.find(
@@ -320,6 +361,8 @@ def _find_records(reader: TopicReader, chosen: FindOptions) -> Iterable[TopicRec
             partitions=chosen.partitions,
             since=chosen.since_ms,
             until=chosen.until_ms,
+            stored_since=chosen.stored_from_ms,
+            stored_until=chosen.stored_to_ms,
         )
     passed = (each for each in found if all(passes(_plain(each)) for passes in chosen.filters))
     return islice(passed, chosen.limit)

@@ -13,7 +13,6 @@ from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.units import parse_duration
 
 TIMES = "a time: ISO 8601 such as 2026-01-31T12:00, -1h, now or @1700000000000"
-ENDS = TIMES + ", or +5m after --from"
 MAX_TIME_MS = 253_402_300_799_999
 """The end of year 9999, which is the end of Python's calendar."""
 MAX_DIGITS = 15
@@ -28,21 +27,24 @@ def parse_time(option: str, text: str, now_ms: int) -> int:
     return found
 
 
-def parse_end(option: str, text: str, since_ms: int | None, now_ms: int) -> int:
+def parse_end(
+    option: str, text: str, since_ms: int | None, now_ms: int, since_option: str = "--from"
+) -> int:
     """Parse the end of a time range: a time, or `+5m` after its beginning. OptionError."""
+    ends = f"{TIMES}, or +5m after {since_option}"
     if not text.strip().startswith("+"):
         try:
             return parse_time(option, text, now_ms)
         except OptionError:
-            raise OptionError(option, text, ENDS) from None
+            raise OptionError(option, text, ends) from None
     if since_ms is None:
-        raise OptionError(option, text, "a time, or used together with --from")
+        raise OptionError(option, text, f"a time, or used together with {since_option}")
     try:
         found = since_ms + parse_duration("", text.strip()[1:])
     except OptionError:
-        raise OptionError(option, text, ENDS) from None
+        raise OptionError(option, text, ends) from None
     if found > MAX_TIME_MS:
-        raise OptionError(option, text, ENDS)
+        raise OptionError(option, text, ends)
     return found
 
 

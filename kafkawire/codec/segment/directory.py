@@ -15,6 +15,7 @@ from kafkawire.codec.control import Aborted
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.layout import HEADER_BYTES, INDEX, Trailer
 from kafkawire.codec.segment.lost import LostRange
+from kafkawire.codec.segment.stored import Step
 from kafkawire.codec.types import Buffer
 
 _COUNTS = Struct("<II")
@@ -74,8 +75,8 @@ class PartitionState:
 
     `leader_epochs` and `producers` are packed as in kafkawire.metadata.checkpoint; `aborted` are
     the aborted transactions that overlap the offsets of the partition in this segment, sorted by
-    the offset of their marker. `lost`: offsets that were given up, sorted; they have a separate
-    section.
+    the offset of their marker. `lost`: offsets that were given up, sorted; `stored`: when batches
+    were stored. These have separate sections.
     """
 
     log_start: int = 0
@@ -83,6 +84,7 @@ class PartitionState:
     producers: bytes = b"\1"
     aborted: list[Aborted] = field(default_factory=list)
     lost: list[LostRange] = field(default_factory=list)
+    stored: list[Step] = field(default_factory=list)
 
 
 def write_directory(entries: Sequence[PartitionEntry]) -> bytes:

@@ -5,7 +5,7 @@
     +-----------------------+ 64
     | batches               | sorted by (partition number, offset), back to back, byte for byte
     +-----------------------+ batches end
-    | sections              | index, state, origin, lost, keys, directory; any order
+    | sections              | index, state, origin, lost, keys, stored, directory; any order
     +-----------------------+ table position
     | section table         | 32 bytes for each section
     +-----------------------+ file size - 96
@@ -63,6 +63,11 @@ Integers are little-endian (in batches, Kafka's, they are big-endian); checksums
 
     keys        kafkawire.codec.segment.keys
 
+    stored      0 partitions u32        4 zero u32               8 entries, rising number
+      entry     0 number u64            8 first offset i64      16 its store time, ms, i64
+               24 steps n u32          28 zero u32              32 offset - first offset, u32 * n
+              ... seconds after the first store time, u32 * n
+
 This module writes; reading is in the modules layout, directory, origin and index, re-exported here.
 Pure: the caller reads and writes files. docs/segment-format.md describes the format in full.
 """
@@ -98,6 +103,7 @@ from kafkawire.codec.segment.layout import (
     SECTION,
     SECTION_HEAD_BYTES,
     STATE,
+    STORED,
     TAIL_BYTES,
     TRAILER_BYTES,
     Header,
@@ -112,6 +118,7 @@ from kafkawire.codec.segment.layout import (
 )
 from kafkawire.codec.segment.lost import LostRange, read_lost, select_overlapping, write_lost
 from kafkawire.codec.segment.origin import Origin, TopicOrigin, read_origin, write_origin
+from kafkawire.codec.segment.stored import read_stored, select_steps, write_stored
 from kafkawire.codec.types import Buffer
 from kafkawire.crc32c import crc32c
 
@@ -124,6 +131,7 @@ __all__ = [
     "MAGIC",
     "ORIGIN",
     "STATE",
+    "STORED",
     "TAIL_BYTES",
     "TRAILER_BYTES",
     "DamagedBatch",
@@ -143,6 +151,7 @@ __all__ = [
     "read_lost",
     "read_origin",
     "read_state",
+    "read_stored",
     "read_trailer",
     "section_body",
 ]
@@ -337,6 +346,13 @@ class SegmentBuilder:
         ]
         if lost:
             bodies.insert(2, (LOST, 0, write_lost(lost)))
+        stored = [
+            (entry.number, select_steps(state.stored, entry.base_offset, entry.end_offset))
+            for entry, (_, state) in zip(self.entries, self._states, strict=True)
+        ]
+        if any(steps for _, steps in stored):
+            body = write_stored((number, steps) for number, steps in stored if steps)
+            bodies.insert(-1, (STORED, 0, body))
         if keys is not None:
             bodies.insert(-1, (KEYS, 0, keys))
         parts: list[bytes] = []

@@ -24,12 +24,12 @@ MAX_SECTIONS = 100
 """So that the section table and the trailer are always in the last TAIL_BYTES: one read."""
 TAIL_BYTES = 4096
 
-DIRECTORY, INDEX, STATE, ORIGIN, LOST, KEYS = 1, 2, 3, 4, 5, 6
+DIRECTORY, INDEX, STATE, ORIGIN, LOST, KEYS, STORED = 1, 2, 3, 4, 5, 6, 7
 SECTION_NAMES = {
     DIRECTORY: "directory", INDEX: "index", STATE: "state", ORIGIN: "origin", LOST: "lost ranges",
-    KEYS: "key index",
+    KEYS: "key index", STORED: "store times",
 }  # fmt: skip
-SECTION_VERSIONS = {DIRECTORY: 1, INDEX: 1, STATE: 1, ORIGIN: 1, LOST: 1, KEYS: 1}
+SECTION_VERSIONS = {DIRECTORY: 1, INDEX: 1, STATE: 1, ORIGIN: 1, LOST: 1, KEYS: 1, STORED: 1}
 REQUIRED = 1
 """Bit 0 of a section's flags: who does not know the section must not read the file."""
 

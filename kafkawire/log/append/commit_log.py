@@ -22,6 +22,7 @@ from typing import Final
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.segment.stored import add_step
 from kafkawire.log.append.disk_sink import DiskSink
 from kafkawire.log.append.follower_sink import FollowerSink
 from kafkawire.log.append.object_sink import ObjectSink
@@ -420,6 +421,7 @@ class CommitLog(AppendLog):
             rolled += self.journals.note_written(write.journal, end, write.entries, write.named)
             # Before any waiter is called: a commit that starts now must sync this journal.
             self.disk_sink.mark_dirty(write.journal)
+            add_step(write.journal.stored, write.position, write.time_ms)
         dirty = self.dirty
         records = 0
         for frame in write_batch.frames:

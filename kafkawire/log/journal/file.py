@@ -12,6 +12,7 @@ import os.path
 from collections.abc import Sequence
 from typing import Final
 
+from kafkawire.codec.segment.stored import Step
 from kafkawire.log.io.ports import File, FileSystem
 
 POSITION_BITS: Final = 32
@@ -36,7 +37,8 @@ class Journal:
     mapping while the journal is hot, `dirty` whether it holds bytes no fsync has covered, `indexed`
     whether its index file is next to it on disk. The bytes before `unverified` were written by an
     earlier start and have not been verified since (kafkawire.log.journal.verification); `bad` are
-    ranges [start, end) that are damaged.
+    ranges [start, end) that are damaged. `stored`: positions, each with the time at which frames
+    from it on were written, of this start only.
     """
 
     __slots__ = (
@@ -53,6 +55,7 @@ class Journal:
         "path",
         "pins",
         "rolled",
+        "stored",
         "unverified",
         "view",
     )
@@ -72,6 +75,7 @@ class Journal:
         self.pins = 0
         self.unverified = 0
         self.bad: list[tuple[int, int]] = []
+        self.stored: list[Step] = []
         self.view: memoryview | None = None
 
     @property

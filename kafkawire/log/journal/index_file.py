@@ -12,6 +12,9 @@
        then (partition number u64, producer id i64, first offset i64) of each that is open at its
        end and was not committed since
 
+The rows of partition 0, which does not exist, are store times instead: log position and, as base
+offset, the time at which frames from it on were written, in ms since 1970. Only version 3 has them.
+
 Integers are little-endian, so that columns are used in place, without copying. Recovery reads the
 file instead of scanning its journal up to `end`; readers bisect it when the rows are no longer in
 memory. It can be rebuilt from the journal at any time.
@@ -36,6 +39,7 @@ from typing import Literal
 
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
+from kafkawire.codec.segment.stored import Step
 from kafkawire.crc32c import crc32c
 from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import Env, FileSystem, WorkerError
@@ -90,8 +94,10 @@ def read_transactions(section: memoryview) -> JournalTransactions:
     return found
 
 
-VERSION = 2
+VERSION = 3
 MAGIC = b"KWINDEX\0"
+STORE_TIMES = 0
+"""The number of the rows with store times; partitions have numbers from 1 on."""
 HEADER_BYTES = 64
 _HEADER = Struct("<8sIIQQQQIIII")
 _ENTRY = Struct("<QII")
@@ -125,11 +131,14 @@ def pack_index(
     extent: Extent,
     rows: Mapping[int, IndexColumns],
     transactions: JournalTransactions | None = None,
+    stored: Sequence[Step] = (),
     *,
     complete: bool = True,
 ) -> bytes:
     """The bytes of an index file. `transactions` None: its partitions have none. Not `complete`:
-    there are some, which are not known."""
+    there are some, which are not known. `stored`: positions and times of Journal.stored."""
+    if stored:
+        rows = {**rows, STORE_TIMES: _time_rows(stored)}
     directory = bytearray()
     columns: list[array[int]] = [array(code) for code, _ in _COLUMNS]
     for partition in sorted(rows):
@@ -150,8 +159,8 @@ def pack_index(
     body += section
     front = _HEADER.pack(
         MAGIC,
-        # Version 1 where there is nothing that an older program could not read.
-        VERSION if section or not complete else 1,
+        # An older version where there is nothing that an older program could not read.
+        VERSION if stored else 2 if section or not complete else 1,
         0,
         number,
         extent.end,
@@ -168,14 +177,22 @@ def pack_index(
     return front[:12] + checksum.to_bytes(4, "little") + front[16:] + body
 
 
+def _time_rows(stored: Sequence[Step]) -> IndexColumns:
+    positions, times = zip(*stored, strict=True)
+    zeros = array("I", bytes(4 * len(stored)))
+    return IndexColumns(array("q", times), array("q", positions), zeros, zeros, array("q", times))
+
+
 class JournalIndex:
     """An index file, used in place in memory; raises JournalFormatError if it is not one.
 
-    `transactions`: None in version 1. `complete`: False if transactions are left out.
+    `transactions`: None in version 1. `complete`: False if transactions are left out. `stored`: as
+    Journal.stored, empty before version 3.
     """
 
     __slots__ = (
-        "_columns", "_firsts", "_numbers", "_sizes", "complete", "extent", "number", "transactions",
+        "_columns", "_firsts", "_numbers", "_sizes", "complete", "extent", "number", "stored",
+        "transactions",
     )  # fmt: skip
 
     def __init__(self, data: memoryview, number: int) -> None:
@@ -223,6 +240,12 @@ class JournalIndex:
                 self._columns.append(column)
             else:
                 self._columns.append(part.cast(code))
+        self.stored: list[Step] = []
+        if len(self._numbers) and self._numbers[0] == STORE_TIMES:
+            times = self.rows(STORE_TIMES)
+            self.stored = list(zip(times.log_position, times.base, strict=True))
+            self._numbers, self._firsts = self._numbers[1:], self._firsts[1:]
+            self._sizes = self._sizes[1:]
 
     def numbers(self) -> list[int]:
         return list(self._numbers)

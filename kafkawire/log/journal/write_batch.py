@@ -66,11 +66,12 @@ class Write:
     frame. The first write of a journal begins with its header, which states `previous_end`, where
     the journal before it ended. `named`: partitions with a naming frame in it, by their number."""
 
-    __slots__ = ("buffers", "entries", "journal", "length", "named", "position")
+    __slots__ = ("buffers", "entries", "journal", "length", "named", "position", "time_ms")
 
     def __init__(self, journal: Journal, previous_end: int, run: int, now_ms: int) -> None:
         self.journal = journal
         self.position = journal.end
+        self.time_ms = now_ms
         self.buffers: list[Buffer] = []
         self.length = 0
         self.entries = 0

@@ -8,8 +8,9 @@ again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from kafkawire.codec.segment.stored import Step
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal.file import Journal
@@ -92,9 +93,9 @@ class Indexer:
         # As of now: one that was committed since the roll is left out.
         found = transactions_in(journal, self._partitions)
         await env.offload.submit(
-            "files", write, env.fs, journals.folder, number, extent, rows, found
+            "files", write, env.fs, journals.folder, number, extent, rows, found, journal.stored
         )
-        journal.indexed = True
+        journal.indexed, journal.stored = True, []
 
 
 def write(
@@ -104,5 +105,6 @@ def write(
     extent: Extent,
     rows: Mapping[int, IndexColumns],
     transactions: JournalTransactions | None,
+    stored: Sequence[Step],
 ) -> None:
-    write_index(fs, folder, number, pack_index(number, extent, rows, transactions))
+    write_index(fs, folder, number, pack_index(number, extent, rows, transactions, stored))

@@ -188,6 +188,10 @@ def _list(env: Env, folder: str, result: Recovered, listed: Mapping[int, int]) -
         # Without its transactions the index does not suffice: the journal is scanned.
         elif index is not None and index.complete:
             found.covered, found.indexed = index.extent, set(index.numbers())
+            # Only the last journal is written further.
+            if result.found:
+                result.found[-1].journal.stored = []
+            journal.stored = index.stored
             journal.cool()
         result.found.append(found)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.segment.stored import Step, add_step, select_steps
 from kafkawire.log.io.disk import DiskLock, real_env
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.io.read_only_disk import ReadOnlyFileSystem
@@ -29,7 +30,8 @@ logger = logging.getLogger(__name__)
 
 class JournalFrame(NamedTuple):
     """The batches [base, end) of a partition at `position` of a journal; `newest`: the newest
-    timestamp of them."""
+    timestamp of them; `stored_ms`: when they were written, or when their journal was begun if its
+    index file does not say."""
 
     base: int
     end: int
@@ -37,6 +39,7 @@ class JournalFrame(NamedTuple):
     journal: Journal
     position: int
     length: int
+    stored_ms: int
 
 
 class StoppedJournals:
@@ -72,16 +75,24 @@ class StoppedJournals:
     def frames(self, number: int, base: int) -> Iterator[JournalFrame]:
         """Yield the frames of a partition that have offsets from `base` on, ascending."""
         for found in self._recovered.found:
-            journal = found.journal
-            for _, parts in found.rows_by_partition(found.index(self._fs), [number]):
+            journal, index = found.journal, found.index(self._fs)
+            stored: list[Step] = []
+            if found.header is not None:
+                add_step(stored, 0, found.header.created_ms)
+            for step in [] if index is None else index.stored:
+                add_step(stored, *step)
+            for _, parts in found.rows_by_partition(index, [number]):
                 for rows in parts:
                     for at, first in enumerate(rows.base):
                         end = first + rows.count[at]
                         if end > base:
                             position = rows.log_position[at] & POSITION_MASK
+                            known = select_steps(stored, position, position + 1)
+                            stored_ms = known[0][1] if known else 0
                             yield JournalFrame(
-                                first, end, rows.newest[at], journal, position, rows.length[at]
-                            )
+                                first, end, rows.newest[at], journal, position, rows.length[at],
+                                stored_ms,
+                            )  # fmt: skip
 
     def read(self, frame: JournalFrame) -> bytes:
         """Return the batches of a frame, whose checksums are not verified. OSError."""

@@ -1,6 +1,6 @@
 """`kafkawire find`: conditions, output, costs, errors, over a folder and a broker.
 
-Covers: kafkawire.cli.records.find.
+Covers: kafkawire.cli.records.find, kafkawire.reading.files.stored.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ RECORDS = [
 def files(tmp_path: Path) -> Files:
     made = Files(open_place(str(tmp_path / "data" / "brokers" / "1")))
     [number] = made.topic("orders")
-    for each in (RECORDS[:3], RECORDS[3:]):
-        made.put(each[0].offset + 1, Share(number, [bytes(pack(each, codec=4))]))
+    times = [(0, T0 + 500_000), (2, T0 + 600_000)], [(3, T0 + 700_000), (5, T0 + 900_000)]
+    for each, stored in zip((RECORDS[:3], RECORDS[3:]), times, strict=True):
+        made.put(each[0].offset + 1, Share(number, [bytes(pack(each, codec=4))], stored=stored))
     made.publish()
     return made
 
@@ -80,6 +81,33 @@ def test_conditions(files: Files, tmp_path: Path) -> None:
     assert offsets(files, "--key-file", str(tmp_path / "key")) == [3]
     (tmp_path / "key").write_bytes(b"\xff")
     assert offsets(files, "--key-file", str(tmp_path / "key"), "--latest") == [5]
+
+
+def test_records_by_time_of_storing(files: Files) -> None:
+    assert offsets(files, "--stored-from", f"@{T0 + 600_000}") == [2, 3, 4, 5]
+    assert offsets(files, "--stored-from", f"@{T0 + 600_999}") == [2, 3, 4, 5]  # in that second
+    assert offsets(files, "--stored-from", f"@{T0 + 601_000}") == [3, 4, 5]
+    assert offsets(files, "--stored-from", f"@{T0 + 800_000}") == [5]
+    assert offsets(files, "--stored-to", f"@{T0 + 600_000}") == [0, 1]
+    assert offsets(files, "--stored-to", f"@{T0 + 600_001}") == [0, 1, 2]
+    assert offsets(files, "--stored-from", f"@{T0 + 600_000}", "--stored-to", "+2m") == [2, 3, 4]
+    assert offsets(files, "--stored-from", f"@{T0}", "--until", f"@{T0 + 2000}") == [0, 1]
+    assert find(files, "--stored-from", f"@{T0 + 901_000}").code == 1
+    assert offsets(files, "--key", "4711", "--stored-to", f"@{T0 + 700_000}") == [0]
+    # A segment of an earlier version has no store times: it counts as stored before all others.
+    [number] = files.topic("older")
+    files.put(8, Share(number, [bytes(pack([Record(0, T0, b"k", b"v")]))]))
+    files.put(9, Share(number, [bytes(pack([Record(1, T0, b"k", b"v")]))], stored=[(1, T0)]))
+    files.publish()
+    words = ("older", "--source", files.place.url, "--json")
+    for option, wanted in (("--stored-from", 1), ("--stored-to", 0)):
+        [line] = Typed(NOWHERE, "find", *words, option, f"@{T0}").lines
+        assert line["offset"] == wanted
+    found = find(files, "--stored-from", "yesterday")
+    assert (found.code, "--stored-from" in found.err) == (2, True)
+    assert find(files, "--stored-to", "+5m").err.count("--stored-from") == 1
+    found = Typed(NOWHERE, "find", "orders", "--stored-to", "now")
+    assert (found.code, "--source, a data folder" in found.err) == (2, True)
 
 
 def test_progress_of_long_searches_only() -> None:

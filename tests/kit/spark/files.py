@@ -58,6 +58,7 @@ class Share:
     end: int | None = None
     aborted: Sequence[AbortedRow] = ()
     lost: Sequence[LostRange] = ()
+    stored: Sequence[tuple[int, int]] = ()
 
 
 @dataclass
@@ -95,7 +96,9 @@ class Files:
             if base is None:
                 base = read_head(share.batches[0]).base_offset
             state = PartitionState(
-                aborted=[*map(Aborted._make, share.aborted)], lost=list(share.lost)
+                aborted=[*map(Aborted._make, share.aborted)],
+                lost=list(share.lost),
+                stored=list(share.stored),
             )
             index = facts.partitions.index(share.number)
             made.start_partition(share.number, facts.id, facts.name, index, base, state)

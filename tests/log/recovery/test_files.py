@@ -159,7 +159,7 @@ def test_index_file_of_other_journal_or_format_is_ignored() -> None:
     with pytest.raises(journal_format.JournalFormatError):
         JournalIndex(memoryview(data), 6)
     newer = bytearray(data)
-    newer[8:12] = (3).to_bytes(4, "little")
+    newer[8:12] = (4).to_bytes(4, "little")
     with pytest.raises(journal_format.JournalFormatError):
         JournalIndex(memoryview(newer), 5)
 

@@ -18,6 +18,7 @@ from kafkawire.codec.control import Aborted
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import DamagedBatch, PartitionState
 from kafkawire.codec.segment.lost import LostRange, select_overlapping
+from kafkawire.codec.segment.stored import Step, add_step, select_steps
 from kafkawire.log.io.ports import File, FileSystem
 from kafkawire.log.io.worker_jobs import Made, Pace, SegmentOutput, StoredDamage, unpack_all
 from kafkawire.log.segments.compact.messages import (
@@ -37,7 +38,13 @@ from kafkawire.log.segments.compact.retain import (
     UnknownFate,
     head_at,
 )
-from kafkawire.log.segments.file.open import LostRanges, read_aborted_of, read_lost_ranges
+from kafkawire.log.segments.file.open import (
+    LostRanges,
+    StoreTimes,
+    read_aborted_of,
+    read_lost_ranges,
+    read_store_times,
+)
 from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 from kafkawire.metadata.checkpoint import unpack_producers
 
@@ -53,10 +60,11 @@ def run(fs: FileSystem, arguments: CompactArguments, pace: Pace) -> CompactResul
     cleaned: list[CleanedShare] = []
     damaged: list[StoredDamage] = []
     lost_in: dict[str, LostRanges] = {}
+    stored_in: dict[str, StoreTimes] = {}
     try:
         for share in unpack_all(arguments.shares):
             # One partition at a time: memory has one offset map.
-            cleaning = _Cleaning(fs, arguments, share, pace, lost_in)
+            cleaning = _Cleaning(fs, arguments, share, pace, lost_in, stored_in)
             try:
                 cleaned.append(cleaning.run(outputs))
             except DamagedBatch as failure:
@@ -81,9 +89,12 @@ class _Cleaning:
         share: PartitionToClean,
         pace: Pace,
         lost_in: dict[str, LostRanges],
+        stored_in: dict[str, StoreTimes],
     ) -> None:
-        """`lost_in`: what was lost in the segments read so far, by path."""
+        """`lost_in`, `stored_in`: lost ranges and store times of the segments read so far, by
+        path."""
         self._lost_in = lost_in
+        self._stored_in = stored_in
         self._fs = fs
         self._arguments = arguments
         self._share = share
@@ -111,6 +122,7 @@ class _Cleaning:
             share.delete_retention_ms,
         )
         share.state.lost = self._read_lost_ranges()
+        share.state.stored = self._read_store_times()
         outputs.start_output(share, cleaner.cleaned.kept)
         # The map was full inside of a source: its rest is copied unchanged, to be cleaned the next
         # time, since a source is replaced whole.
@@ -194,6 +206,18 @@ class _Cleaning:
                 known = self._lost_in[source.path] = read_lost_ranges(self._fs, source.path)
             found += known.get(self._share.number, [])
         return select_overlapping(found, self._share.sources[0].base_offset, OFFSET_MAX)
+
+    def _read_store_times(self) -> list[Step]:
+        """Return when the batches of the sources were stored, as far as they list it."""
+        found: list[Step] = []
+        for source in self._share.sources:
+            known = self._stored_in.get(source.path)
+            if known is None:
+                known = self._stored_in[source.path] = read_store_times(self._fs, source.path)
+            steps = known.get(self._share.number, [])
+            for step in select_steps(steps, source.base_offset, source.end_offset):
+                add_step(found, *step)
+        return found
 
     def _rest(self, offset: int) -> Iterator[memoryview]:
         """Yield the batches from `offset` on of the source that contains it."""

@@ -1,8 +1,9 @@
 """The job `cut`: write the batches of partitions in rolled journals as sorted segments.
 
 Every frame's and every batch's checksum is checked; a partition with a bad byte is left out and
-reported, the others continue. Offsets that were given up (kafkawire.log.recovery.given_up) are not
-read: an empty batch replaces them, and the segment's section `lost` lists them.
+reported, the others continue. Store times come from the index files of the journals. Offsets that
+were given up (kafkawire.log.recovery.given_up) are not read: an empty batch replaces them, and the
+segment's section `lost` lists them.
 
 Memory: an index row for each frame (40 bytes) of the current partition, the sparse index of the
 current segment (a hundredth of it), and the buffers of SegmentWriter; the journals are read in the
@@ -20,6 +21,7 @@ from struct import Struct
 from kafkawire.codec.batches import CRC_FROM, BatchHead, empty_batches, iter_batches, payload, stamp
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment.format import DamagedBatch
+from kafkawire.codec.segment.stored import Step, add_step, select_steps
 from kafkawire.codec.walk import MAX_WALKED_RECORDS, has_exact_time, newest_time
 from kafkawire.crc32c import crc32c
 from kafkawire.log.io.mapped_file import MappedFile
@@ -41,6 +43,7 @@ from kafkawire.log.journal.format import (
     HEADER_BYTES,
     KIND_BATCH,
     batch_starts,
+    read_header,
 )
 from kafkawire.log.journal.index_columns import IndexColumns, empty_columns
 from kafkawire.log.journal.index_file import JournalIndex, read_index
@@ -87,7 +90,7 @@ class _Journal:
     """A journal that was read ahead, and its rows; `bad`: what the disk could not read; `trusted`:
     the heads of its batches need no correction."""
 
-    __slots__ = ("_rows", "bad", "mapped", "number", "trusted")
+    __slots__ = ("_rows", "bad", "mapped", "number", "stored", "trusted")
 
     def __init__(self, fs: FileSystem, file: JournalFile, pace: Pace, trusted: bool) -> None:
         self.number = file.number
@@ -100,6 +103,14 @@ class _Journal:
             index = read_index(fs, os.path.dirname(file.path), file.number)
         except OSError:
             index = None  # it will be rebuilt
+        # When frames of an earlier start than that of the index were written is not known: they
+        # count as written when the journal was begun.
+        header = None if self.bad else read_header(self.mapped.view, file.path)
+        self.stored: list[Step] = []
+        if header is not None:
+            add_step(self.stored, 0, header.created_ms)
+        for step in [] if index is None else index.stored:
+            add_step(self.stored, *step)
         self._rows: JournalIndex | Scanned
         if index is not None and index.extent.end == file.end:
             self._rows = index
@@ -234,6 +245,9 @@ def _copy_rows(
         else:
             # Fewer offsets than the rows say: the head of the last batch is wrong.
             if writer.next_offset == following:
+                for at, ms in select_steps(journal.stored, positions[0], positions[-1] + 1):
+                    row = start + bisect_left(positions, at)
+                    add_step(item.state.stored, rows.base[row], ms)
                 return None
             bad = len(parts) - 1
     offset, position = rows.base[start + bad], positions[bad] + at

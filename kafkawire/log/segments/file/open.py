@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import os.path
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
+from typing import TypeAlias, TypeVar
 
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -18,6 +18,7 @@ from kafkawire.codec.segment.format import (
     HEADER_BYTES,
     LOST,
     STATE,
+    STORED,
     TAIL_BYTES,
     LostRange,
     PartitionEntry,
@@ -30,9 +31,13 @@ from kafkawire.codec.segment.format import (
     read_header,
     read_lost,
     read_state,
+    read_stored,
     read_trailer,
     section_body,
 )
+from kafkawire.codec.segment.layout import SECTION_NAMES
+from kafkawire.codec.segment.stored import Step
+from kafkawire.codec.types import Buffer
 from kafkawire.crc32c import crc32c
 from kafkawire.log.io.mapped_file import PIECE_BYTES, MappedFile
 from kafkawire.log.io.ports import File, FileSystem
@@ -41,11 +46,15 @@ from kafkawire.offsets.catalog.port import SegmentRow
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 SUFFIX = ".segment"
 
 
 LostRanges: TypeAlias = dict[int, list[LostRange]]
 """Lost ranges by partition number."""
+StoreTimes: TypeAlias = dict[int, list[Step]]
+"""Steps of store times by partition number."""
 
 
 class OtherSegment(FormatError):
@@ -129,20 +138,32 @@ def refuse_newer(fs: FileSystem, path: str) -> None:
 
 
 def read_lost_ranges(fs: FileSystem, path: str) -> LostRanges:
-    """Return the lost ranges of the partitions of a segment; none if they cannot be read."""
+    """Return the lost ranges of the partitions of a segment; none if they cannot be read: readers
+    then treat gaps as those of compaction."""
+    return _read_optional(fs, path, LOST, read_lost)
+
+
+def read_store_times(fs: FileSystem, path: str) -> StoreTimes:
+    """Return the store times of the partitions of a segment; none if they cannot be read."""
+    return _read_optional(fs, path, STORED, read_stored)
+
+
+def _read_optional(
+    fs: FileSystem, path: str, kind: int, decode: Callable[[Buffer], dict[int, list[T]]]
+) -> dict[int, list[T]]:
     try:
         file = fs.open(path)
-    # Readers then treat gaps as those of compaction.
     except OSError:
         return {}
     try:
-        section = _read_ends(file, b"").optional(LOST)
+        section = _read_ends(file, b"").optional(kind)
         if section is None:
             return {}
         data = file.pread(section.stop - section.start, section.start)
-        return read_lost(section_body(section, data))
+        return decode(section_body(section, data))
     except (FormatError, OSError) as failure:
-        logger.warning("%s: cannot read the list of its lost offsets: %s", path, failure)
+        name = SECTION_NAMES[kind]
+        logger.warning("%s: cannot read its section %s: %s", path, name, failure)
         return {}
     finally:
         file.close()
@@ -245,7 +266,17 @@ class SegmentFile:
             raise self.wrong(failure) from failure
         for number, ranges in self.read_lost_ranges(pace).items():
             states.setdefault(number, PartitionState()).lost = ranges
+        for number, steps in self.read_store_times(pace).items():
+            states.setdefault(number, PartitionState()).stored = steps
         return states
+
+    def read_store_times(self, pace: Pace = no_pace) -> StoreTimes:
+        if self.trailer.optional(STORED) is None:
+            return {}
+        try:
+            return read_stored(self.body(STORED, pace))
+        except FormatError as failure:
+            raise self.wrong(failure) from failure
 
     def read_lost_ranges(self, pace: Pace = no_pace) -> LostRanges:
         if self.trailer.optional(LOST) is None:

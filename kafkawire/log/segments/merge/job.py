@@ -21,6 +21,7 @@ from kafkawire.codec.segment.format import (
     SparseIndex,
 )
 from kafkawire.codec.segment.lost import LostRange, select_overlapping
+from kafkawire.codec.segment.stored import Step, add_step, select_steps
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.io.worker_jobs import (
     JobResult,
@@ -129,7 +130,18 @@ def _state(parts: list[tuple[_Source, Keep]]) -> PartitionState:
         state.producers,
         sorted(aborted, key=lambda entry: (entry.marker, entry.producer_id)),
         _collect_lost_ranges(parts),
+        _collect_store_times(parts),
     )
+
+
+def _collect_store_times(parts: list[tuple[_Source, Keep]]) -> list[Step]:
+    """Return when the kept batches were stored, as far as the inputs list it."""
+    found: list[Step] = []
+    for source, keep in parts:
+        state = source.states.get(keep.number) or PartitionState()
+        for step in select_steps(state.stored, keep.from_offset, keep.to_offset):
+            add_step(found, *step)
+    return found
 
 
 def _collect_lost_ranges(parts: list[tuple[_Source, Keep]]) -> list[LostRange]:
