@@ -1,9 +1,12 @@
 """The cost of native offsets: assigning them, and storing their state.
 
 `python bench/micro/offsets.py` prints a table: figure, target, ratio. Assignment is one process in
-memory. Storage is SQLite through SQLAlchemy (`--storage` takes `rocksdb`, `memory`, or the URL of
-an empty PostgreSQL database too), 100,000 partitions, each transaction durable when it returns.
-Each figure is the best of several rounds, since other work uses the machine too.
+memory; `--workers N` adds a line with N processes, each with partitions of its own, as the workers
+of a broker have. Storage is SQLite through SQLAlchemy (`--storage` takes `rocksdb`, `memory`, or
+the URL of an empty PostgreSQL database too), 100,000 partitions, each transaction durable when it
+returns. The lines of SQLite alone read the rows of the range queries by the driver, in one thread,
+with and without the checksum of each row: what no library over it can exceed. Each figure is the
+best of several rounds, since other work uses the machine too.
 """
 
 from __future__ import annotations
@@ -12,9 +15,13 @@ import argparse
 import asyncio
 import gc
 import os
+import sqlite3
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from typing import NamedTuple
 
 from kafkawire.metadata.catalog import NewTopic
@@ -23,6 +30,7 @@ from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import SqlStore
 from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
 from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, SegmentRow, Swap
+from kafkawire.offsets.catalog.sql.statements import MAPPING
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from kafkawire.offsets.manager import PartitionOffsetManager
 from kafkawire.offsets.registry import OffsetAssigner, OffsetRegistry
@@ -104,6 +112,29 @@ def assignment() -> list[Line]:
         Line("offsets assigned in batches of 100", best(by_the_hundred), 1e8),
         Line("... by OffsetAssigner, 1,000 partitions", best(through_the_assigner), 1e8),
     ]
+
+
+def concurrently(workers: int) -> Line:
+    """Assignment by several processes at once: offsets a second of all, compared with one."""
+    with ProcessPoolExecutor(workers) as pool:
+        one = best(through_the_assigner)
+
+        def work() -> int:
+            counts = [pool.submit(through_the_assigner) for _ in range(workers)]
+            return sum(each.result() for each in counts)
+
+        return Line(f"... by {workers} processes at once; of one", best(work), one)
+
+
+def memory_per_partition() -> float:
+    """Return the bytes of a partition in an OffsetRegistry."""
+    tracemalloc.start()
+    registry = OffsetRegistry()
+    for number in range(PARTITIONS):
+        registry.add(number, number + 1_000_000)
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return used / PARTITIONS
 
 
 class Bench:
@@ -197,6 +228,19 @@ class Bench:
         return len(ranges)
 
 
+def sqlite_alone(path: str, numbers: list[int], columns: str) -> float:
+    """Return how many ranges of 100 mapping rows the driver reads in a second."""
+    query = f"SELECT {columns} FROM offset_mappings WHERE partition_number = ?"
+    with closing(sqlite3.connect(path)) as database:
+
+        def work() -> int:
+            for number in numbers[:DEEP]:
+                assert len(database.execute(query, (number,)).fetchall()) == SPAN
+            return DEEP
+
+        return best(work)
+
+
 def parts(numbers: list[int]) -> list[list[int]]:
     """The numbers, TRANSACTION at a time."""
     return [numbers[at : at + TRANSACTION] for at in range(0, len(numbers), TRANSACTION)]
@@ -231,24 +275,34 @@ async def opened(kind: str, folder: str) -> tuple[SegmentCatalog, list[int], Sql
     return storage, numbers, store
 
 
-async def main(kind: str) -> None:
+async def main(kind: str, workers: int) -> None:
     """Measure and print the table."""
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 50)  # like `kafkawire serve`
     lines = assignment()
+    if workers:
+        lines.append(concurrently(workers))
     where = os.environ.get("BENCH_DIR")
     with tempfile.TemporaryDirectory(prefix="micro-offsets-", dir=where) as folder:
         storage, numbers, store = await opened(kind, folder)
         lines += await Bench(storage, numbers).run()
+        if kind == "sqlite":
+            path = f"{folder}/metadata.db"
+            for what, columns in (("", f"{MAPPING}, intact"), (", no checksums", MAPPING)):
+                rate = sqlite_alone(path, numbers, columns)
+                lines.append(Line(f"... by SQLite alone{what}", rate, 1e4))
         await storage.close()
         if store is not None:
             await store.close()
     print(f"{'storage: ' + kind:42} {'a second':>14} {'target':>14} {'ratio':>7}")
     for what, rate, target in lines:
         print(f"{what:42} {rate:>14,.0f} {target:>14,.0f} {rate / target:>7.2f}")
+    print(f"{'bytes of memory per partition':42} {memory_per_partition():>14,.0f}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Figures of native offsets.")
     parser.add_argument("--storage", default="sqlite", help="sqlite, rocksdb, memory or a URL")
-    asyncio.run(main(parser.parse_args().storage))
+    parser.add_argument("--workers", type=int, default=0, help="processes that assign at once")
+    options = parser.parse_args()
+    asyncio.run(main(options.storage, options.workers))

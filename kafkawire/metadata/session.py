@@ -87,9 +87,14 @@ PORTION = 1_000
 def without_flags(table: str, found: Sequence[Row]) -> list[Row]:
     """Return rows of a query without their last column, which is `intact` of this table. Raises
     DamagedRow unless all of them are."""
+    check_flags(table, found)
+    return [row[:-1] for row in found]
+
+
+def check_flags(table: str, found: Sequence[Row]) -> None:
+    """Raise DamagedRow unless the last column of all rows, `intact` of this table, is true."""
     if not all([row[-1] for row in found]):
         raise DamagedRow(table)
-    return [row[:-1] for row in found]
 
 
 PART = 10_000

