@@ -87,7 +87,7 @@ def test_cut_lists_when_batches_were_stored_whatever_their_timestamps(end: str) 
         for number in range(6):
             expected.append((number * 3, world.env.clock.now_ms()))
             await world.fill("t", 3)  # their timestamps are EPOCH_MS + offset
-            await world.env.sleep(1.3)  # each in another second
+            await world.env.sleep(1)  # each in another second
             if number == 2 and end == "clean":
                 await world.restart()
             elif number == 2:
