@@ -37,7 +37,7 @@ class MissingExtra(ModuleNotFoundError):
 def need(extra: str, feature: str, packages: Sequence[str] = ()) -> None:
     """Raise MissingExtra if a package that `feature` needs is not installed: one of `packages`, or
     of all packages of the extra."""
-    missing = [name for name in packages or EXTRAS[extra] if not _is_installed(name)]
+    missing = [name for name in packages or EXTRAS[extra] if not is_installed(name)]
     if missing:
         raise MissingExtra(f"{feature} needs {' and '.join(missing)}: {install_line(extra)}")
 
@@ -55,7 +55,8 @@ def explain(failure: ModuleNotFoundError) -> str | None:
     return None
 
 
-def _is_installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
+    """Return whether the module of an extra's package can be imported."""
     try:
         return find_spec(name) is not None
     except ModuleNotFoundError:  # the package around it

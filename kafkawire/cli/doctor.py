@@ -31,7 +31,7 @@ from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.units import size
 from kafkawire.client.address import parse_servers
 from kafkawire.client.errors import ClientError
-from kafkawire.extras import EXTRAS, MissingExtra, install_line
+from kafkawire.extras import EXTRAS, MissingExtra, install_line, is_installed
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.log.io.ports import LogError
 from kafkawire.log.recovery.identity import has_log, rebuild_command
@@ -167,7 +167,7 @@ def check_installation() -> Iterator[Diagnosis]:
     if find_spec("uvloop") is None:
         todo = "pip install uvloop: the broker serves with half of the speed without it"
         yield Diagnosis("event loop", Verdict.WARNING, "asyncio's own", todo)
-    extras = [name for name, packages in EXTRAS.items() if all(map(find_spec, packages))]
+    extras = [name for name, packages in EXTRAS.items() if all(map(is_installed, packages))]
     lacking = [name for name in EXTRAS if name not in extras]
     todo = f"if you need one: {install_line(lacking[0])}" if lacking else ""
     found = f"{', '.join(extras) or 'none'}; not installed: {', '.join(lacking) or 'none'}"
