@@ -38,6 +38,7 @@ COMPLETED: dict[str, set[str]] = {
         "describe",
         "drain",
         "moves",
+        "read-only",
         "remove",
         "why",
     },

@@ -114,6 +114,8 @@ OPTIONS = """
 --source DIR | HOST:PORT|DIR | HOST:PORT|DIR|URL : what the command can read
 --start-offset N
 --state STATE
+--stored-from TIME
+--stored-to TIME
 --tail N
 --tier URL
 --to STORAGE | TOPIC | URL : the target of a conversion, a replay and a move

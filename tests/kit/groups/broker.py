@@ -96,7 +96,7 @@ class House:
             return self.groups
 
         broker: Any = SimpleNamespace(
-            config=SimpleNamespace(share_version=0),
+            config=SimpleNamespace(share_version=0, broker_read_only=False),
             groups=self.groups,
             load_groups=load_groups,
             env=self.env,
