@@ -514,7 +514,7 @@ class Coordinator(PartitionCoordinator[GroupLoader]):
             self.env.spawn(self._store(least_bytes=1), f"store {self.place.path}")
         self.timers.set("", _EXPIRY, self.config.offsets_retention_check_interval_ms)
 
-    def topic_deleted(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """Forget the offsets of a topic. Durable with the next commit of the log; if that fails, or
         while loading, it is repeated after the next load."""
         # A number for each deletion: a topic may be created and deleted again while the tombstones

@@ -118,7 +118,7 @@ class GroupService(CoordinatorService[Coordinator]):
         # Deletions that came while the partition had no coordinator here.
         if partition.index in self.gained:
             for name in self.gained[partition.index].deleted:
-                coordinator.topic_deleted(name)
+                coordinator.forget_topic(name)
         return coordinator
 
     partition_of = staticmethod(group_partition_of)
@@ -127,7 +127,7 @@ class GroupService(CoordinatorService[Coordinator]):
         """Forget the offsets committed for a topic. The tombstones are appended on return and
         durable with the next commit of the log, after which the name can be used again."""
         for coordinator in self.list_led():
-            coordinator.topic_deleted(name)
+            coordinator.forget_topic(name)
         for gained in self.gained.values():
             gained.deleted[name] = None
 

@@ -60,7 +60,7 @@ class Reloader:
         self._why = why
         self._requested.set()
 
-    async def watch(self, broker: Broker) -> None:
+    async def watch_file(self, broker: Broker) -> None:
         """Request a reload when the file has changed, until cancelled; the first time when it was
         read twice, since it may have changed before."""
         while self._file is not None:

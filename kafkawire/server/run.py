@@ -412,7 +412,7 @@ async def _serve(options: ServeOptions, reloader: Reloader) -> int:
     notify(READY, os.environ)
     env = server.broker.env
     reloading = env.spawn(reloader.run(server.broker), "reload")
-    watching = env.spawn(reloader.watch(server.broker), "watch the configuration file")
+    watching = env.spawn(reloader.watch_file(server.broker), "watch the configuration file")
     await stop.wait()
     reloading.cancel()
     watching.cancel()

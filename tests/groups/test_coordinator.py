@@ -233,7 +233,7 @@ async def test_large_decision_is_split_into_batches() -> None:
         await bench.now(commit_of({("t", n): n}))
     before = len(bench.partition.batches)
     bench.partition.config.max_message_bytes = 300
-    bench.coordinator.topic_deleted("t")
+    bench.coordinator.forget_topic("t")
     assert len(bench.partition.batches) - before > 3
     assert "g" not in bench.coordinator.shard.groups
     bench.log.commit()

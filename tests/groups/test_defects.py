@@ -114,7 +114,7 @@ async def test_deleted_topic_is_forgotten_after_exception_while_applying(
     await bench.now(commit_of({("t", 0): 5}))
     with monkeypatch.context() as patched:
         patched.setattr(Shard, "apply", broken)
-        bench.coordinator.topic_deleted("t")
+        bench.coordinator.forget_topic("t")
     assert "t" in bench.coordinator.owed
     bench.log.fail()  # the tombstones are lost
     await until(lambda: bench.active)

@@ -114,7 +114,7 @@ async def combined() -> None:
     bench = await busy()
     end = bench.partition.next_offset
     async with Other(bench) as other:
-        other.coordinator.topic_deleted("u")
+        other.coordinator.forget_topic("u")
         other.log.commit()
         for n in range(9):
             await other.now(commit_of({("t", n): 1000 + n}, group="late"))
@@ -154,7 +154,7 @@ async def older_than_tombstones() -> None:
     end = bench.partition.next_offset
     clock: Any = bench.env.clock
     async with Other(bench) as other:
-        other.coordinator.topic_deleted("u")
+        other.coordinator.forget_topic("u")
         await other.now(commit_of({("t", 0): 7}, group="late"))
     compact(bench, end)
     clock.ms += DAY_MS

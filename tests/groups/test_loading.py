@@ -39,7 +39,7 @@ async def busy(seed: int = 1) -> Bench:
     for n in range(200):
         await bench.now(commit_of({("t", dice.randrange(9)): n}, group=f"s{dice.randrange(7)}"))
         await bench.now(commit_of({("u", dice.randrange(9)): n}, generation=1, member=leader))
-    bench.coordinator.topic_deleted("nothing")
+    bench.coordinator.forget_topic("nothing")
     return bench
 
 
@@ -111,7 +111,7 @@ async def test_changes_while_a_snapshot_is_encoded_are_loaded_again(seed: int) -
             case 0:
                 bench.ask(DeleteGroupsRequest([group]), 2)
             case 1:
-                bench.coordinator.topic_deleted(partition[0])
+                bench.coordinator.forget_topic(partition[0])
             case 2 | 3 | 4 | 5:
                 bench.ask(offset_delete(partition), 0)
             case kind if kind < 20:
@@ -221,7 +221,7 @@ async def test_old_snapshot_is_replaced_before_compaction_removes_tombstones() -
     await take_snapshot(bench)
     clock: Any = bench.env.clock
     started = clock.monotonic()
-    bench.coordinator.topic_deleted("t")
+    bench.coordinator.forget_topic("t")
     bench.log.commit()
     old = bytes(files(bench)[PLACE.path])
     await bench.coordinator._expire(bench.coordinator._life)
@@ -347,7 +347,7 @@ async def test_offsets_of_topics_deleted_during_load_are_dropped() -> None:
     bench.log.commit()
     bench.coordinator.timers.clear()
     fresh = bench.make()  # deleted and created again while it loads
-    fresh.topic_deleted("t")
+    fresh.forget_topic("t")
     loading_task = bench.env.spawn(fresh.load(), "load")
     await loading_task
     assert fresh.shard.topics() == set()
@@ -359,8 +359,8 @@ async def test_offsets_of_topics_deleted_during_load_are_dropped() -> None:
 
 async def test_failed_deletion_is_repeated_after_next_load() -> None:
     bench = await busy()
-    bench.coordinator.topic_deleted("t")
-    bench.coordinator.topic_deleted("t")
+    bench.coordinator.forget_topic("t")
+    bench.coordinator.forget_topic("t")
     bench.log.fail()
     await until(lambda: bench.active)
     assert bench.coordinator.shard.topics() == {"u"}

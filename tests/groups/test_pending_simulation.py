@@ -95,7 +95,7 @@ class History:
                 self.check_stable(request, self.asked[-1][1])
         match dice.randrange(12):
             case 0:
-                bench.coordinator.topic_deleted(dice.choice(TOPICS))
+                bench.coordinator.forget_topic(dice.choice(TOPICS))
             case 1:
                 bench.env.clock.ms += dice.randrange(4 * MINUTE_MS)  # type: ignore[attr-defined]
                 await bench.coordinator._expire(bench.coordinator._life)

@@ -32,7 +32,7 @@ class ReaderPosition:
         self.offsets = 0.0
         self.seconds = 0.0
 
-    def move(self, next_offset: int, now_s: float) -> None:
+    def note_read(self, next_offset: int, now_s: float) -> None:
         self.offsets = self.offsets * WEIGHT + next_offset - self.next_offset
         self.seconds = self.seconds * WEIGHT + now_s - self.read_at
         self.next_offset, self.read_at = next_offset, now_s
@@ -60,7 +60,7 @@ class Readers:
         self._by_partition[number] = positions
         for position in positions:
             if position.next_offset == offset:
-                position.move(next_offset, now_s)
+                position.note_read(next_offset, now_s)
                 return
         positions.append(ReaderPosition(next_offset, now_s))
         if len(positions) > READERS_PER_PARTITION:

@@ -179,7 +179,7 @@ async def test_a_restart_finds_the_group() -> None:
     await bench.reload()
     assert share_facts(bench.group) == before
     del bench.topics["t"]
-    bench.coordinator.topic_deleted("t")
+    bench.coordinator.forget_topic("t")
     assert not bench.group.initialized
     bench.coordinator.timers.clear()
 
