@@ -15,6 +15,8 @@ SHELL := /bin/sh
 BIN := .venv/bin
 SEEDS ?= 500
 MINUTES ?= 30
+# Three processes for two cores: half of the time of a real broker's test is waiting.
+WORKERS ?= $(shell python3 -c 'import os; n = os.cpu_count() or 1; print(n + n // 2)')
 SEED ?=
 SPARK ?= 4.3
 ARGS ?=
@@ -31,7 +33,7 @@ run: .venv/.installed
 	$(BIN)/kafkawire serve $(ARGS)
 
 test: .venv/.dev .venv/.system java minio azurite programs .venv/spark-classes.jsa
-	$(BIN)/python -m pytest -q -n auto --dist worksteal --durations=20 $(ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
 
 # `make test-of kafkawire/log/append`: the fast tests of a module or folder.
 test-of: .venv/.dev
