@@ -20,7 +20,7 @@ from kafkawire.codec.segment import directory, layout
 from kafkawire.codec.segment import format as codec
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.log.io.worker_jobs import ScrubArguments, find_job, no_pace
-from tests.golden import make_segment_v1, make_segment_v1_origin
+from tests.golden import make_segment_v1, make_segment_v1_origin, make_segment_v1_stored
 from tests.kit.codec.pages import example
 from tests.kit.log.segments import everything
 
@@ -39,6 +39,7 @@ class Plain:
         self.entries = self._directory()
         self.states = self._state()
         self.origin = self._origin() if 4 in self.sections else None
+        self.stored = self._stored() if 7 in self.sections else None
 
     def at(self, form: str, position: int) -> tuple[Any, ...]:
         return struct.unpack_from("<" + form, self.data, position)
@@ -66,7 +67,7 @@ class Plain:
             assert self.at("HHIQ", position) == (kind, kind_version, flags, length)
             at = position + 16 + length
             assert section_sum == crc32c(self.data[position:at])
-            assert flags == (0 if kind in (3, 4) else 1)
+            assert flags == (1 if kind in (1, 2) else 0)
             self.sections[kind] = (position + 16, length)
         assert at == table
 
@@ -133,6 +134,24 @@ class Plain:
         assert at == stop
         return said
 
+    def _stored(self) -> dict[str, list[list[int]]]:
+        body, length = self.sections[7]
+        count, zero = self.at("II", body)
+        assert not zero
+        at, said = body + 8, {}
+        for _ in range(count):
+            number, first, first_ms, n, zero = self.at("QqqII", at)
+            assert n
+            assert not zero
+            offsets, seconds = self.at(f"{n}I", at + 32), self.at(f"{n}I", at + 32 + 4 * n)
+            said[str(number)] = [
+                [first + offset, first_ms + 1000 * second]
+                for offset, second in zip(offsets, seconds, strict=True)
+            ]
+            at += 32 + 8 * n
+        assert at == body + length
+        return said
+
     def batches_of(self, entry: dict[str, Any]) -> list[bytes]:
         """All batches, found through the index's blocks."""
         at, size = entry["index_at"], entry["index_length"]
@@ -162,8 +181,9 @@ def golden(name: str) -> tuple[bytes, dict[str, Any]]:
     return (GOLDEN / f"segment-{name}.segment").read_bytes(), says
 
 
-NAMES = ["v1", "v1-origin"]
-"""Without and with the section `origin`, which is optional for readers: the same version."""
+NAMES = ["v1", "v1-origin", "v1-stored"]
+"""Without and with the sections `origin` and `stored`, which are optional for readers: the same
+version."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -185,7 +205,9 @@ def test_golden_segments_are_read(name: str) -> None:
         assert state.leader_epochs.hex() == said["leader_epochs"]
         assert state.producers.hex() == said["producers"]
         assert [list(entry) for entry in state.aborted] == said["aborted"]
-    assert whole.origin == (None if name == "v1" else make_segment_v1_origin.ORIGIN)
+    assert whole.origin == (make_segment_v1_origin.ORIGIN if name == "v1-origin" else None)
+    stored = {number: state.stored for number, state in whole.states.items() if state.stored}
+    assert stored == (make_segment_v1_stored.STORED if name == "v1-stored" else {})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -195,7 +217,12 @@ def test_golden_segments_pass_all_checks(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "build"), [("v1", make_segment_v1.build), ("v1-origin", make_segment_v1_origin.build)]
+    ("name", "build"),
+    [
+        ("v1", make_segment_v1.build),
+        ("v1-origin", make_segment_v1_origin.build),
+        ("v1-stored", make_segment_v1_stored.build),
+    ],
 )
 def test_golden_segment_is_written_byte_for_byte(
     name: str, build: Callable[[], tuple[bytes, dict[str, Any]]]
@@ -213,7 +240,7 @@ def test_every_version_has_a_golden_file() -> None:
 def test_reader_written_from_page_reads_our_files(name: str) -> None:
     data, says = golden(name)
     plain = Plain(data)
-    assert plain.origin == says.get("origin")
+    assert (plain.origin, plain.stored) == (says.get("origin"), says.get("stored"))
     assert (plain.batches, plain.records) == (23, 24)
     assert len(says["partitions"]) == len(plain.entries) == len(plain.states)
     for said, entry in zip(says["partitions"], plain.entries, strict=True):

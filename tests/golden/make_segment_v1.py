@@ -8,6 +8,7 @@ stay.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kafkawire.codec import batches as wire
 from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.segment.format import Origin, PartitionState, SegmentBuilder
+from kafkawire.codec.segment.stored import Step
 from kafkawire.metadata.checkpoint import ProducerEntry, pack_epochs, pack_producers
 
 HERE = Path(__file__).parent
@@ -49,12 +51,15 @@ def partitions() -> list[tuple[int, str, int, int, int, PartitionState, list[byt
     ]  # fmt: skip
 
 
-def build(origin: Origin | None = None) -> tuple[bytes, dict[str, Any]]:
-    """The file, and its content."""
+def build(
+    origin: Origin | None = None, stored: Mapping[int, list[Step]] | None = None
+) -> tuple[bytes, dict[str, Any]]:
+    """The file, and its content. `stored`: the store times by partition number."""
     builder = SegmentBuilder(UUID, 3, 1_700_000_000_123)
     data = bytearray(builder.header())
     said: list[dict[str, Any]] = []
     for number, topic, index, base, end, state, batches in partitions():
+        state.stored = [] if stored is None else stored.get(number, [])
         builder.start_partition(number, TOPICS[topic], topic, index, base, state)
         for batch in batches:
             builder.add(batch)

@@ -124,6 +124,11 @@ def everything(data: bytes) -> Whole:
     said = trailer.optional(codec.ORIGIN)
     if said is not None:
         origin = codec.read_origin(codec.section_body(said, data[said.start : said.stop]))
+    said = trailer.optional(codec.STORED)
+    if said is not None:
+        stored = codec.read_stored(codec.section_body(said, data[said.start : said.stop]))
+        for number, steps in stored.items():
+            states[number].stored = steps
     return Whole(header, trailer, entries, states, origin, indexes, batches)
 
 
