@@ -188,7 +188,10 @@ async def test_deleted_records_are_not_read(
     await read(reader, 0)
     await two.partition.delete_records(2)
     monkeypatch.setattr(views_module, "MAX_AGE_S", 0.05)
-    check_refused(await read(reader, 1))
+    async with asyncio.timeout(60):
+        while not (row := await read(reader, 1)).error_code:
+            pass  # the log start that was read before is not older than that yet
+    check_refused(row)
     monkeypatch.setattr(views_module, "MAX_AGE_S", 60.0)
     row = await read(reader, 2)
     assert (row.log_start_offset, values(row)) == (2, FRESH[2:])
