@@ -128,8 +128,8 @@ class FolderRecords:
         for partition, offset in found.items():
             if offset is None:
                 tail = layout.tails[partition]
-                late = (each.base for each in tail.frames if each.stored_ms >= ms)
-                found[partition] = max(tail.base, first) if (first := next(late, None)) else None
+                late = (max(tail.base, e.base) for e in tail.frames if e.stored_ms >= ms)
+                found[partition] = next(late, None)
         return found
 
     def scan(

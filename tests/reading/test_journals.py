@@ -127,6 +127,8 @@ def test_records_by_time_of_storing(
         wanted, other = (later, earlier) if option == "--stored-from" else (earlier, later)
         assert found >= wanted
         assert not found & other
+    words = ("find", "t", "--stored-from", f"@{sent[0][0] - 60_000}", "--json", "--source", folder)
+    assert [line["offset"] for line in Typed("127.0.0.1:1", *words).lines] == [*range(len(sent))]
 
 
 def test_running_broker(kafkawire_broker_factory: Factory) -> None:
