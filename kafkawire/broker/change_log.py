@@ -45,7 +45,8 @@ class ChangeLog:
             caller_of(sender), "topic created", topic=topic.name, partitions=count,
             configs=dict(topic.configs),
         )  # fmt: skip
-        self._write("topic %s created by %s: %s%s", topic.name, sender, partitions(count), configs)
+        size = partitions(count) if count else "a view"
+        self._write("topic %s created by %s: %s%s", topic.name, sender, size, configs)
         if self._hooks is not None:
             self._hooks.emit(TopicCreated(topic.name, count, dict(topic.configs)))
 
@@ -53,7 +54,8 @@ class ChangeLog:
         """Report a deleted topic, as it was before."""
         count = len(topic.partitions)
         self._audit.record_change(caller_of(sender), "topic deleted", topic=topic.name)
-        self._write("topic %s deleted by %s: it had %s", topic.name, sender, partitions(count))
+        had = f"it had {partitions(count)}" if count else "it was a view"
+        self._write("topic %s deleted by %s: %s", topic.name, sender, had)
         if self._hooks is not None:
             self._hooks.emit(TopicDeleted(topic.name))
 

@@ -23,7 +23,7 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.waiting import wait_until
 from tests.real.conftest import OTHER_BROKER, SETTINGS
-from tests.real.test_compacted import Row, by_confluent, by_kafka_python
+from tests.real.test_compacted import HURRY, Row, by_confluent, by_kafka_python
 
 pytestmark = pytest.mark.skipif(OTHER_BROKER is not None, reason="views are kafkawire's own")
 
@@ -251,3 +251,32 @@ def test_aborted_records_are_not_seen(broker: BrokerProcess) -> None:
     wait_until(all_read, "the end of the view")
     consumer.close()
     assert values == wanted
+
+
+def test_view_of_a_compacted_topic_has_the_matches_that_are_left(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", settings={**SETTINGS, **HURRY}) as process:
+        create(process, "states", cleanup_policy="compact")
+        create_view(process, "eu-states", "states", FILTERS["header"])
+        for first in (0, 500, 1_000):
+            send(process, "states", range(first, first + 500))
+
+        def is_compacted() -> bool:
+            return len(by_confluent(process, "states")) < 1_000
+
+        wait_until(is_compacted, "the compaction of the source")
+        left = [row for row in by_confluent(process, "states") if row[4] == [("region", b"eu")]]
+        assert by_confluent(process, "eu-states") == left
+        assert left[-1][0] == 1_407, "the last record of the key k7"
+
+
+def test_view_of_a_schedule_topic_has_what_waits(broker: BrokerProcess) -> None:
+    create(broker, "due")
+    create(broker, "later", schedule_target_topic="due")
+    create_view(broker, "later-eu", "later", FILTERS["header"])
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number, region in enumerate((b"eu", b"us", b"eu")):
+        headers: Any = [("region", region), ("kafkawire-deliver-after", b"PT1H")]
+        producer.produce("later", b"%d" % number, headers=headers)
+    assert producer.flush(60) == 0
+    assert [row[3] for row in by_confluent(broker, "later-eu")] == [b"0", b"2"]
+    assert by_confluent(broker, "due") == []
