@@ -16,6 +16,7 @@ from kafkawire.messages import read_share_group_state_summary as summary
 from kafkawire.messages import write_share_group_state as write
 from kafkawire.share.persister import SharePartitionKey, StateBatch
 from kafkawire.share.state.machine import (
+    MAX_BATCHES,
     DeleteState,
     InitializeState,
     ReadState,
@@ -113,7 +114,8 @@ def _parse(message: StateMessage, key: SharePartitionKey, each: Any) -> StateReq
     if isinstance(message, read.ReadShareGroupStateRequest):
         return ReadState(key, each.leader_epoch)
     if isinstance(message, write.WriteShareGroupStateRequest):
-        batches = _parse_batches(each.state_batches)
+        # With one more than the state machine allows it refuses the write.
+        batches = _parse_batches(each.state_batches[: MAX_BATCHES + 1])
         return WriteState(
             key, each.state_epoch, each.leader_epoch, each.start_offset,
             each.delivery_complete_count, batches,
