@@ -26,7 +26,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
-.PHONY: run test test-of test-spark check trials bench bench-peers bench-clients bench-guard sim docs dist clean java minio \
+.PHONY: run test test-of test-spark check trials bench bench-peers bench-clients bench-guard sim docs dist wheels clean java minio \
   azurite programs fast slow test-fast
 
 run: .venv/.installed
@@ -80,6 +80,11 @@ docs: .venv/.dev
 	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_words.py
 
 # The sdist first, then the wheel from it: a file missing in the sdist fails here.
+# The wheels with compiled modules, for each CPython on Linux, in containers of manylinux.
+wheels: .venv/.dev
+	$(BIN)/python -m pip install --quiet cibuildwheel==4.3.5
+	$(BIN)/python -m cibuildwheel --output-dir dist
+
 dist: .venv/.dev
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/python -m build --no-isolation --outdir dist spark

@@ -34,7 +34,7 @@ def test_workflows_call_the_makefile() -> None:
                 found = re.fullmatch(r"make ([\w-]+)(?: [A-Z]+=\S+)*", command)
                 assert found is not None, command
                 called.add(found[1])
-    assert called == {"check", "dist", "test", "trials"}
+    assert called == {"check", "dist", "test", "trials", "wheels"}
     assert called <= set(targets)
 
 
@@ -43,6 +43,9 @@ def test_each_version_of_python_is_checked() -> None:
     named = [row.rpartition(" ")[2] for row in project()["classifiers"] if "Python :: 3." in row]
     assert versions == named
     assert project()["requires-python"] == f">={versions[0]}"
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    wanted = " ".join(f"cp{version.replace('.', '')}-*" for version in versions)
+    assert built["cibuildwheel"]["build"] == wanted
 
 
 def test_hooks_are_programs_of_make_check() -> None:
