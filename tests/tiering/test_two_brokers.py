@@ -127,7 +127,7 @@ async def test_each_broker_writes_in_a_place_of_its_own(
             assert folder + OWNER in bucket.objects
             await until(lambda s=server: tier_of(s).rounds.sequence > 0)  # type: ignore[misc]
             manifest = manifest_at(bucket, folder)
-            row = manifest.partition(manifest.topics["t"].partitions[index])
+            row = manifest.get_partition(manifest.topics["t"].partitions[index])
             assert row.end == end
             assert len(manifest.objects) == 1
         for server in (one, two):
@@ -220,7 +220,7 @@ async def test_partition_that_moves_is_uploaded_and_read_whole(
             entries = [manifest.entries[at] for at in range(len(manifest.entries))]
             found = [(indexes[each.number], each.base_offset, each.end_offset) for each in entries]
             assert sorted(found) == rows
-        assert manifest.partition(partition.number).end == 5
+        assert manifest.get_partition(partition.number).end == 5
         for server in (one, two):
             found = await Typed(server).json("scrub", "--repair")
             assert found["findings"] == []
