@@ -28,7 +28,6 @@ from kafkawire.cli.shared.parameters import Json, Wide, not_empty
 from kafkawire.cli.shared.paths import check_data_folder, check_metadata_url, check_tier_folder
 from kafkawire.cli.shared.stopped import broker_home
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.cli.shared.units import size
 from kafkawire.client.address import parse_servers
 from kafkawire.client.errors import ClientError
 from kafkawire.extras import EXTRAS, MissingExtra, install_line, is_installed
@@ -39,6 +38,7 @@ from kafkawire.log_lines import address_of, reason_of
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.plural import count
 from kafkawire.server.listeners.addresses import cannot_bind
+from kafkawire.units import size
 
 DATA = "kafkawire-data"
 """The data folder of `kafkawire serve` without options."""

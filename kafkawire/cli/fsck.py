@@ -20,7 +20,6 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Json, Metadata, Wide
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.cli.shared.units import size
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.fsck.check import check
 from kafkawire.fsck.report import FsckReport
@@ -41,6 +40,7 @@ from kafkawire.offsets.storage.open import kind_in, open_storage
 from kafkawire.plural import count
 from kafkawire.progress import Progress
 from kafkawire.schedules.waiting import FILE_NAME, find_damage, remove_index
+from kafkawire.units import size
 
 
 def run(

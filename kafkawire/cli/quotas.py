@@ -19,7 +19,7 @@ from kafkawire.cli.shared.parameters import (
     not_empty,
     with_options,
 )
-from kafkawire.cli.shared.units import parse_rate, size
+from kafkawire.cli.shared.units import parse_rate
 from kafkawire.client.quotas import QuotaRow, alter_quotas, find_quotas
 from kafkawire.plural import count
 from kafkawire.security.quotas.alterations import (
@@ -33,6 +33,7 @@ from kafkawire.security.quotas.alterations import (
     USER,
     address_of,
 )
+from kafkawire.units import size
 
 BYTES = (PRODUCER_BYTES, CONSUMER_BYTES)
 COLUMNS = ("user", "client_id", "ip", "quota", "value")

@@ -14,7 +14,6 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.times import time_text
-from kafkawire.cli.shared.units import duration_ms
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import leaders
@@ -23,6 +22,7 @@ from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.murmur2 import key_partition
 from kafkawire.messages.registry import DESCRIBE_SCHEDULES
 from kafkawire.plural import count
+from kafkawire.units import duration_ms
 
 CANCELS = "kafkawire-cancels"
 """The header that cancels a record by its offset (docs/schedule.md)."""

@@ -14,13 +14,13 @@ from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, error_text, print_results, report
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, Wide, not_empty
-from kafkawire.cli.shared.partitions import parse_partition, partition_text, partitions_text
+from kafkawire.cli.shared.partitions import parse_partition
 from kafkawire.cli.shared.tables import TableColumn
 from kafkawire.cli.shared.times import MAX_DIGITS, time_text
-from kafkawire.cli.shared.units import duration_ms, parse_duration
+from kafkawire.cli.shared.units import parse_duration
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
-from kafkawire.client.offsets import Partition, leaders
+from kafkawire.client.offsets import Partition, leaders, partition_text, partitions_text
 from kafkawire.client.transaction_admin import (
     Producing,
     abort_transaction,
@@ -30,6 +30,7 @@ from kafkawire.client.transaction_admin import (
 from kafkawire.client.transaction_admin import list_transactions as list_of
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.plural import count
+from kafkawire.units import duration_ms
 
 STATES = (
     "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort",

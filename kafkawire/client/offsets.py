@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, TypeVar
 
 from kafkawire.client.cluster import Cluster
@@ -19,6 +20,28 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 Partition = tuple[str, int]
 """Topic name and index."""
+
+
+def partitions_text(partitions: Iterable[Partition]) -> list[str]:
+    """Return partitions as one `TOPIC:0,1,4-6` per topic."""
+    by_topic = groupby(sorted(set(partitions)), key=lambda each: each[0])
+    return [f"{topic}:{_indexes_text([index for _, index in each])}" for topic, each in by_topic]
+
+
+def partition_text(partition: Partition) -> str:
+    """Return one partition as `TOPIC:0`."""
+    return f"{partition[0]}:{partition[1]}"
+
+
+def _indexes_text(indexes: Sequence[int]) -> str:
+    runs: list[list[int]] = []
+    for index in indexes:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    pieces = [[str(n) for n in run] if len(run) < 3 else [f"{run[0]}-{run[-1]}"] for run in runs]
+    return ",".join(piece for each in pieces for piece in each)
 
 
 def leaders(cluster: Cluster, topics: Iterable[str]) -> dict[Partition, int]:

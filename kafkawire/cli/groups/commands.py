@@ -13,7 +13,6 @@ from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, error_text, print_results, report
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Groups, Json, Server, Wide
-from kafkawire.cli.shared.partitions import partitions_text
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
@@ -25,6 +24,7 @@ from kafkawire.client.offsets import (
     fetch_committed_offsets,
     leaders,
     list_offsets,
+    partitions_text,
 )
 from kafkawire.client.share_groups import fetch_share_offsets
 from kafkawire.plural import count

@@ -21,7 +21,7 @@ from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, error_text, report
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT64, LOCAL, Json, Server, Wide
-from kafkawire.cli.shared.partitions import parse_partitions, partition_text, select
+from kafkawire.cli.shared.partitions import parse_partitions, select
 from kafkawire.cli.shared.times import parse_time
 from kafkawire.cli.shared.units import parse_duration
 from kafkawire.client.cluster import Cluster
@@ -35,6 +35,7 @@ from kafkawire.client.offsets import (
     fetch_committed_offsets,
     leaders,
     list_offsets,
+    partition_text,
 )
 from kafkawire.client.share_groups import alter_share_offsets, fetch_share_offsets
 from kafkawire.codec.errors import ErrorCode

@@ -20,7 +20,6 @@ from kafkawire.cli.shared.partitions import parse_partitions, select
 from kafkawire.cli.shared.source import folder_or_server
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.times import time_text
-from kafkawire.cli.shared.units import size
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.fetching import fetch_next
@@ -39,6 +38,7 @@ from kafkawire.offsets.integration import LiveSource
 from kafkawire.offsets.registry import total_lag
 from kafkawire.offsets.subscription import Seeker
 from kafkawire.offsets.types import OffsetOutOfRange
+from kafkawire.units import size
 
 # Offsets stored in the metadata of a data folder, whether its broker runs or not.
 #

@@ -34,9 +34,9 @@ from kafkawire.cli.shared.partitions import parse_partitions
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.source import SourceKind, parse_source
 from kafkawire.cli.shared.times import parse_end, parse_time, time_text
-from kafkawire.cli.shared.units import size
 from kafkawire.codec.batches import Record
 from kafkawire.plural import count
+from kafkawire.units import size
 
 if TYPE_CHECKING:
     from kafkawire.progress import Progress

@@ -37,7 +37,6 @@ from kafkawire.cli.shared.paths import (
 )
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.cli.shared.units import size
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env
 from kafkawire.objectstore.url import TierUrl, parse_tier
@@ -47,6 +46,7 @@ from kafkawire.restore.bucket import gather_from_bucket
 from kafkawire.restore.evidence import Doubt, DoubtKind
 from kafkawire.restore.findings import find_damage
 from kafkawire.restore.plan import RestorePlan, plan_restore
+from kafkawire.units import size
 
 MAX_DOUBTS = 1000
 """Maximum number of doubts listed; more are only counted."""

@@ -1,12 +1,11 @@
 """Partitions on the command line: `TOPIC` for all of a topic, `TOPIC:0,1,4-6` for some.
 
-Printed in the same notation, so that it can be pasted into the next command.
+kafkawire.client.offsets prints them in the same notation, for the next command.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.client.cluster import Cluster
@@ -56,28 +55,6 @@ def parse_partition(option: str, text: str) -> Partition:
     if indexes is None or len(indexes) != 1:
         raise OptionError(option, text, allowed)
     return name, indexes[0]
-
-
-def partitions_text(partitions: Iterable[Partition]) -> list[str]:
-    """Return partitions as one `TOPIC:0,1,4-6` per topic."""
-    by_topic = groupby(sorted(set(partitions)), key=lambda each: each[0])
-    return [f"{topic}:{_indexes_text([index for _, index in each])}" for topic, each in by_topic]
-
-
-def partition_text(partition: Partition) -> str:
-    """Return one partition as `TOPIC:0`."""
-    return f"{partition[0]}:{partition[1]}"
-
-
-def _indexes_text(indexes: Sequence[int]) -> str:
-    runs: list[list[int]] = []
-    for index in indexes:
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    pieces = [[str(n) for n in run] if len(run) < 3 else [f"{run[0]}-{run[-1]}"] for run in runs]
-    return ",".join(piece for each in pieces for piece in each)
 
 
 def select(

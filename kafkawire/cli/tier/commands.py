@@ -3,8 +3,7 @@ broker."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -14,11 +13,9 @@ from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless
 from kafkawire.cli.shared.output import print_json
 from kafkawire.cli.shared.parameters import LOCAL, EachPartition, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.cli.shared.units import ago, duration, size
-from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import ClientError
-from kafkawire.messages.registry import TIER
+from kafkawire.client.tier import pages, send_command
 from kafkawire.plural import count
+from kafkawire.units import ago, duration, size
 
 STATUS = (
     "topic",
@@ -52,32 +49,6 @@ Topic = Annotated[
 ]
 REQUESTS = ("PUT", "GET", "LIST", "HEAD", "DELETE")
 COST = ("topic", TableColumn("cost", keep=True), "up", "down", *REQUESTS)
-
-
-def send_command(cluster: Cluster, name: str, **arguments: Any) -> dict[str, Any]:
-    """Send a tier command and return its answer; ClientError with the broker's message."""
-    from kafkawire.messages.tier import TierRequest
-
-    asked = TierRequest(command=name, arguments=json.dumps(arguments).encode())
-    answer = cluster.first.request_own(TIER, asked)
-    if answer.error_code:
-        raise ClientError(f"tier {name}: {answer.error_message or answer.error_code}")
-    try:
-        body: dict[str, Any] = json.loads(answer.body)
-    except ValueError as error:
-        raise ClientError(f"tier {name}: the broker sent an unexpected answer: {error}") from None
-    return body
-
-
-def pages(cluster: Cluster, name: str, **arguments: Any) -> Iterator[dict[str, Any]]:
-    """Return the joined answers of a command that answers in pages."""
-    after: Any = None
-    while True:
-        answer = send_command(cluster, name, after=after, **arguments)
-        yield answer
-        after = answer["next"]
-        if after is None:
-            return
 
 
 def status(

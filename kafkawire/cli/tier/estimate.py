@@ -15,9 +15,11 @@ from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.shared.units import parse_rate, size, split_setting
-from kafkawire.cli.tier.commands import Topic, money, send_command
+from kafkawire.cli.shared.units import parse_rate, split_setting
+from kafkawire.cli.tier.commands import Topic, money
+from kafkawire.client.tier import send_command
 from kafkawire.plural import count
+from kafkawire.units import size
 
 _ROWS = (
     ("a cut every", "cut_every_s", "seconds"),

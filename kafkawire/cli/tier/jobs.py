@@ -16,12 +16,12 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, not_empty
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.shared.units import duration_ms, size
-from kafkawire.cli.tier.commands import send_command
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
+from kafkawire.client.tier import send_command
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.plural import count
+from kafkawire.units import duration_ms, size
 
 WATCH_S = 0.5
 

@@ -12,13 +12,20 @@ from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, error_text, print_results, report
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, Topics, Yes
-from kafkawire.cli.shared.partitions import parse_partitions, partition_text, select
+from kafkawire.cli.shared.partitions import parse_partitions, select
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.times import parse_time
 from kafkawire.client.admin import create_partitions, delete_records
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
-from kafkawire.client.offsets import EARLIEST, LATEST, Partition, leaders, list_offsets
+from kafkawire.client.offsets import (
+    EARLIEST,
+    LATEST,
+    Partition,
+    leaders,
+    list_offsets,
+    partition_text,
+)
 from kafkawire.plural import count
 
 PLAN = ("topic", "partition", "log_start", "new_log_start", "records")

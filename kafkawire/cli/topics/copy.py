@@ -12,7 +12,6 @@ from kafkawire.cli.shared.options import OptionError, parse_choice
 from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, not_empty
-from kafkawire.cli.shared.partitions import partition_text, partitions_text
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.client.address import parse_servers
@@ -29,6 +28,8 @@ from kafkawire.client.offsets import (
     Partition,
     leaders,
     list_offsets,
+    partition_text,
+    partitions_text,
 )
 from kafkawire.client.producer import Failure, Producer
 from kafkawire.plural import count

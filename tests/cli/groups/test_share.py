@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkawire.cli.groups.why import Cause, Observation, causes
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.group_causes import Cause, Observation, causes
 from kafkawire.client.groups import SHARE, GroupDescription, GroupMember
 from kafkawire.client.lag import GroupLag, PartitionLag
 from kafkawire.client.offsets import call_coordinator

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kafkawire.cli.groups.why import Cause, Observation, causes
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.group_causes import Cause, Observation, causes
 from kafkawire.client.groups import STREAMS, GroupDescription
 from kafkawire.client.lag import GroupLag
 from kafkawire.client.offsets import call_coordinator

@@ -18,10 +18,10 @@ import psutil
 import pytest
 
 from kafkawire.cli.shared.outage import MAX_WAIT_S, Outage, may_pass
-from kafkawire.cli.tier.commands import send_command
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError, Closed, NoAnswer, UnknownBroker
 from kafkawire.client.merging import MergedReader, OffsetSpan
+from kafkawire.client.tier import send_command
 from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.metadata import (

@@ -15,7 +15,7 @@ from kafkawire.cli.shared.tables import (
     table_lines,
     width_of,
 )
-from kafkawire.cli.shared.units import size
+from kafkawire.units import size
 
 ROWS: list[dict[str, Any]] = [
     {"topic": "orders", "partition": 0, "log_end": 1200, "bytes": 1_503_238_554,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kafkawire.cli.groups.why import Cause, Observation, OpenTransaction, causes, join_names
+from kafkawire.client.group_causes import Cause, Observation, OpenTransaction, causes, join_names
 from kafkawire.client.groups import GroupDescription, GroupMember
 from kafkawire.client.lag import GroupLag, PartitionLag
 from kafkawire.messages.group_activity import (

@@ -1,0 +1,37 @@
+"""Commands to the remote tier of a running kafkawire broker: an API of our own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
+from kafkawire.messages.registry import TIER
+
+
+def send_command(cluster: Cluster, name: str, **arguments: Any) -> dict[str, Any]:
+    """Send a tier command and return its answer; ClientError with the broker's message."""
+    from kafkawire.messages.tier import TierRequest
+
+    asked = TierRequest(command=name, arguments=json.dumps(arguments).encode())
+    answer = cluster.first.request_own(TIER, asked)
+    if answer.error_code:
+        raise ClientError(f"tier {name}: {answer.error_message or answer.error_code}")
+    try:
+        body: dict[str, Any] = json.loads(answer.body)
+    except ValueError as error:
+        raise ClientError(f"tier {name}: the broker sent an unexpected answer: {error}") from None
+    return body
+
+
+def pages(cluster: Cluster, name: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+    """Return the joined answers of a command that answers in pages."""
+    after: Any = None
+    while True:
+        answer = send_command(cluster, name, after=after, **arguments)
+        yield answer
+        after = answer["next"]
+        if after is None:
+            return
