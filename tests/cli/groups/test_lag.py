@@ -1,8 +1,8 @@
 """`kafkawire groups lag` and `why` against a broker with real consumers.
 
 Covers: kafkawire.cli.groups.lag, kafkawire.cli.groups.why, kafkawire.client.group_causes,
-kafkawire.client.lag,
-kafkawire.client.groups. """
+kafkawire.client.lag, kafkawire.client.groups.
+"""
 
 from __future__ import annotations
 
