@@ -42,7 +42,7 @@ DEVICES = {
 # The one place that makes tasks: it is what `env.spawn` is.
 SPAWN = ("kafkawire/log/io/ports.py", "asyncio.get_running_loop().create_task()")
 # Commands, client, fixture, supervisor and Spark's side run beside a broker, in other processes.
-OUTSIDE = ("kafkawire/cli/", "kafkawire/client/", "kafkawire/reading/",
+OUTSIDE = ("kafkawire/cli/", "kafkawire/client/", "kafkawire/console/", "kafkawire/reading/",
            "kafkawire/supervisor/", "kafkawire/testing/", "spark/")  # fmt: skip
 
 # Pure: no loop, no clock, no disk, no network, so a test drives them with plain calls.

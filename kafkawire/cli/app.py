@@ -167,6 +167,7 @@ class Commands(LazyGroup):
         "export": "records.export:export",
         "import": "records.import_file:import_file",
         "backup": "backup:backup",
+        "console": "console:console",
         "restore": "restore.command:restore",
         "serve": "serving.command:serve",
         "dump": "dump.journal:run",

@@ -7,18 +7,29 @@ from collections.abc import Iterator
 from typing import Any
 
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.connection import ClientConnection
 from kafkawire.client.errors import ClientError
 from kafkawire.messages.registry import TIER
 
 
+class CommandRefused(ClientError):
+    """The broker answered a command with an error."""
+
+
 def send_command(cluster: Cluster, name: str, **arguments: Any) -> dict[str, Any]:
-    """Send a tier command and return its answer; ClientError with the broker's message."""
+    """Send a tier command and return its answer. ClientError."""
+    return tier_command(cluster.first, name, **arguments)
+
+
+def tier_command(connection: ClientConnection, name: str, **arguments: Any) -> dict[str, Any]:
+    """Send a tier command to one broker and return its answer. CommandRefused with the broker's
+    message; ClientError if it is not kafkawire, which closes the connection."""
     from kafkawire.messages.tier import TierRequest
 
     asked = TierRequest(command=name, arguments=json.dumps(arguments).encode())
-    answer = cluster.first.request_own(TIER, asked)
+    answer = connection.request_own(TIER, asked)
     if answer.error_code:
-        raise ClientError(f"tier {name}: {answer.error_message or answer.error_code}")
+        raise CommandRefused(f"tier {name}: {answer.error_message or answer.error_code}")
     try:
         body: dict[str, Any] = json.loads(answer.body)
     except ValueError as error:

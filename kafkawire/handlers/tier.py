@@ -9,6 +9,7 @@ from typing import Any
 from kafkawire.broker.config_service import AlterConfigOp, Op, Resource, ResourceType
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.offset_map import read_map
 from kafkawire.messages.tier import TierRequest, TierResponse
 
 MAX_ARGUMENTS_BYTES = 64 << 10
@@ -19,9 +20,11 @@ async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
     """Tier v0.
 
     The command's result as JSON. Pause and resume set `tier.paused` of this broker, which is stored
-    like any other setting; the tier executes all other commands. INVALID_REQUEST with one sentence
-    if the broker has no tier, or the command is invalid.
+    like any other setting. `map` needs no tier, which executes all other commands. INVALID_REQUEST
+    with one sentence if the broker has no tier, or the command is invalid.
     """
+    if req.command == "map":
+        return await _map(ctx, req)
     commands = ctx.broker.tier_commands
     if commands is None:
         return _wrong("this broker has no remote tier: start it with kafkawire serve --tier URL")
@@ -40,6 +43,15 @@ async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
     except (CommandError, ValueError) as wrong:
         return _wrong(str(wrong))
     return TierResponse(body=json.dumps(answer).encode())
+
+
+async def _map(ctx: RequestContext, req: TierRequest) -> TierResponse:
+    """Return where the records of a topic are; for brokers without a tier, too."""
+    try:
+        found = await read_map(ctx, _arguments(req.arguments))
+    except ValueError as wrong:
+        return _wrong(str(wrong))
+    return TierResponse(body=json.dumps(found).encode())
 
 
 async def _name_transactions(ctx: RequestContext, pieces: list[dict[str, Any]]) -> None:

@@ -1,0 +1,110 @@
+"""`kafkawire console`: topics, records and groups of a cluster in a browser."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kafkawire.cli.shared.options import OptionError, parse_address
+from kafkawire.cli.shared.outcomes import client_security
+from kafkawire.cli.shared.output import fail
+from kafkawire.cli.shared.parameters import LOCAL, Server
+from kafkawire.client.address import parse_servers
+from kafkawire.client.errors import ClientError
+from kafkawire.extras import need
+from kafkawire.log_lines import address_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import ASGIApp
+
+LISTEN = "127.0.0.1:8080"
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
+MAX_CONNECTIONS = 500
+"""Open connections of browsers, each with six at most; one more is answered with 503."""
+SHUTDOWN_S = 2
+"""How long streams may last after Ctrl-C."""
+
+
+def console(
+    server: Server = LOCAL,
+    listen: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Address of the pages, on the loopback interface; port 0: any free one.",
+        ),
+    ] = LISTEN,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Allow changes, not only reading.")
+    ] = False,
+) -> None:
+    """Serve a console: topics, records and groups of any Kafka cluster in a browser.
+
+    It shows more where the broker is kafkawire. It starts without a broker, too, and shows its
+    pages when that answers. It has no log-in yet, so it listens on the loopback interface only.
+
+    Examples:
+      kafkawire console
+      kafkawire console --server kafka.example.com:9092 --listen 127.0.0.1:8081
+    """
+    need("console", "kafkawire console")
+    try:
+        parse_servers("--server", server)
+        host, port = parse_listen("--listen", listen)
+    except (ClientError, OptionError) as error:
+        fail(error, 2)
+    security = client_security()
+    try:
+        accepting = _listen(host, port)
+    except OSError as error:
+        fail(f"--listen={listen}: it cannot be listened on ({error.strerror or error})")
+    from kafkawire.console.app import ConsoleOptions, application
+
+    options = ConsoleOptions(server, (*LOOPBACK_NAMES, host.lower()), security, allow_changes)
+    address = address_of(host, int(accepting.getsockname()[1]))
+    serve(application(options), accepting, lambda: print(f"http://{address}/", flush=True))
+
+
+def parse_listen(option: str, text: str) -> tuple[str, int]:
+    """Parse HOST:PORT with a host of the loopback interface. OptionError."""
+    name, host, port = parse_address(option, text)
+    if name is not None or not _is_loopback(host):
+        allowed = "HOST:PORT of the loopback interface, such as 127.0.0.1:8080, without a log-in"
+        raise OptionError(option, text, allowed)
+    return host, port
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=128)
+
+
+def serve(pages: ASGIApp, accepting: socket.socket, when_ready: Callable[[], None]) -> None:
+    """Serve pages on a listening socket until SIGINT or SIGTERM."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        pages,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+    )
+    when_ready()
+    uvicorn.Server(config).run(sockets=[accepting])

@@ -1,0 +1,56 @@
+"""Streams of server-sent events: a part of a page again and again while somebody has it open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+EVERY_S = 2.0
+"""How often a part is sent: as often as a snapshot is fresh."""
+MAX_STREAMS, MAX_STREAMS_OF_CLIENT = 100, 12
+"""Open streams of all clients, and of one address. A browser has six connections to a host."""
+
+
+class Streams:
+    """Counts the open streams."""
+
+    def __init__(self) -> None:
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def open(self, client: str) -> Iterator[None]:
+        """Count a stream of a client for a `with` block."""
+        self._open[client] += 1
+        try:
+            yield
+        finally:
+            self._open[client] -= 1
+            if not self._open[client]:
+                del self._open[client]
+
+    def full(self, client: str) -> bool:
+        """Return whether a bound on open streams is reached."""
+        return self._open.total() >= MAX_STREAMS or self._open[client] >= MAX_STREAMS_OF_CLIENT
+
+
+def event(text: str, name: str = "") -> str:
+    """Return one event with a text of any number of lines."""
+    head = f"event: {name}\n" if name else ""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return head + "".join(f"data: {line}\n" for line in lines) + "\n"
+
+
+async def repeat(
+    streams: Streams, client: str, render: Callable[[], Awaitable[str]], every_s: float = EVERY_S
+) -> AsyncIterator[str]:
+    """Yield what `render` returns as an event when it differs from the last one, else a comment,
+    which shows a client that has gone. The server ends it with the connection."""
+    with streams.open(client):
+        last = ""
+        while True:
+            text = await render()
+            yield event(text) if text != last else ":\n\n"
+            last = text
+            await asyncio.sleep(every_s)

@@ -1,0 +1,50 @@
+"""The list of groups, and one group with its lag and what stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.group_causes import Cause, causes, observe_group
+from kafkawire.client.lag import GroupLag
+from kafkawire.console.views.snapshot import GroupState, Known
+from kafkawire.console.views.topics import PAGE
+
+
+class GroupsPage(NamedTuple):
+    """One page of the groups that match. `total`: all groups of the cluster."""
+
+    rows: Sequence[GroupState]
+    matching: int
+    total: int
+    page: int
+    pages: int
+
+
+class GroupDetail(NamedTuple):
+    """A group with its partitions. `causes`: findings, those that stop it first; `now_ms`: when
+    it was observed."""
+
+    lag: GroupLag
+    causes: Sequence[Cause]
+    now_ms: int
+
+
+def list_groups_page(known: Known, text: str = "", sort: str = "lag", page: int = 1) -> GroupsPage:
+    """Return the groups whose names contain `text`, in any case. Pure. `sort`: "lag", the largest
+    first, or "name"."""
+    groups = () if known.snapshot is None else tuple(known.snapshot.groups.values())
+    wanted = text.strip().casefold()
+    found = [group for group in groups if not wanted or wanted in group.group.casefold()]
+    found.sort(key=lambda group: (0 if sort == "name" else -(group.lag or 0), group.group))
+    pages = max(1, -(-len(found) // PAGE))
+    page = min(max(1, page), pages)
+    return GroupsPage(found[(page - 1) * PAGE : page * PAGE], len(found), len(groups), page, pages)
+
+
+def describe_group_lag(cluster: Cluster, name: str) -> GroupDetail:
+    """Return a group with its lag, and why it makes no progress if it makes none. BrokerError for
+    an unknown group."""
+    seen = observe_group(cluster, name, 0)
+    return GroupDetail(seen.group, causes(seen), seen.now_ms)

@@ -1,0 +1,67 @@
+"""What only a kafkawire broker answers, asked over connections of its own.
+
+ApiVersions does not list these requests, and another broker closes the connection, so they never go
+over a connection that others use. A broker that is not kafkawire is not asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.connection import ClientConnection
+from kafkawire.client.errors import ClientError
+from kafkawire.client.tier import CommandRefused, tier_command
+
+T = TypeVar("T")
+
+
+class OwnBroker:
+    """Whether the brokers of a cluster are kafkawire, and their own answers. `known`: None until
+    one was asked."""
+
+    def __init__(self) -> None:
+        self.known: bool | None = None
+
+    def read_tier(self, cluster: Cluster) -> Mapping[str, Any] | None:
+        """Return the state of the remote tier, and what is not uploaded, of one broker
+        (kafkawire.tiering.admin.status.why); None without a tier, without the right to read it, or
+        of another Kafka."""
+        answers = self._ask(cluster, cluster.nodes()[:1], lambda at: tier_command(at, "why"))
+        return answers[0] if answers else None
+
+    def read_offset_maps(
+        self, cluster: Cluster, nodes: list[int], topic: str, indexes: list[int]
+    ) -> dict[int, Mapping[str, Any]]:
+        """Return the segments of each partition that these brokers lead, by index
+        (kafkawire.handlers.offset_map); empty without the right to read them, or of another
+        Kafka."""
+
+        def read(at: ClientConnection) -> list[Mapping[str, Any]]:
+            return list(tier_command(at, "map", topic=topic, partitions=indexes)["partitions"])
+
+        answers = self._ask(cluster, nodes, read)
+        return {row["partition"]: row for answer in answers for row in answer}
+
+    def _ask(
+        self, cluster: Cluster, nodes: list[int], ask: Callable[[ClientConnection], T]
+    ) -> list[T]:
+        if self.known is False:
+            return []
+        found: list[T] = []
+        for node in nodes:
+            connection = cluster.separate(node)
+            try:
+                found.append(ask(connection))
+                self.known = True
+            except CommandRefused:
+                self.known = True
+            except ClientError:
+                # Its connection fails in the same way while it restarts: then it is known.
+                if self.known is None:
+                    self.known = False
+                    return []
+            finally:
+                connection.close()
+        return found
