@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError, parse_address
+from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import client_security
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import LOCAL, Server
-from kafkawire.client.address import parse_servers
+from kafkawire.client.address import parse_servers, split_address
 from kafkawire.client.errors import ClientError
 from kafkawire.extras import need
 from kafkawire.log_lines import address_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.types import ASGIApp
+    from kafkawire.console.app import ConsoleOptions
 
 LISTEN = "127.0.0.1:8080"
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 MAX_CONNECTIONS = 500
 """Open connections of browsers, each with six at most; one more is answered with 503."""
-SHUTDOWN_S = 2
-"""How long streams may last after Ctrl-C."""
+SHUTDOWN_S = 10
+"""How long pages may last after Ctrl-C; one that reads records takes 5 s at most."""
 
 
 def console(
@@ -62,21 +61,24 @@ def console(
     try:
         accepting = _listen(host, port)
     except OSError as error:
-        fail(f"--listen={listen}: it cannot be listened on ({error.strerror or error})")
-    from kafkawire.console.app import ConsoleOptions, application
+        fail(f"--listen={listen}: it cannot be listened on ({_reason(error)})")
+    from kafkawire.console.app import ConsoleOptions
 
     options = ConsoleOptions(server, (*LOOPBACK_NAMES, host.lower()), security, allow_changes)
-    address = address_of(host, int(accepting.getsockname()[1]))
-    serve(application(options), accepting, lambda: print(f"http://{address}/", flush=True))
+    print(f"http://{address_of(host, int(accepting.getsockname()[1]))}/", flush=True)
+    _serve(options, accepting)
 
 
 def parse_listen(option: str, text: str) -> tuple[str, int]:
     """Parse HOST:PORT with a host of the loopback interface. OptionError."""
-    name, host, port = parse_address(option, text)
-    if name is not None or not _is_loopback(host):
-        allowed = "HOST:PORT of the loopback interface, such as 127.0.0.1:8080, without a log-in"
+    found = split_address(text)
+    if found is None or found[0] is not None or not _is_loopback(found[1]):
+        allowed = (
+            "HOST:PORT of the loopback interface, such as 127.0.0.1:8080, because the console has "
+            "no log-in"
+        )
         raise OptionError(option, text, allowed)
-    return host, port
+    return found[1:]
 
 
 def _is_loopback(host: str) -> bool:
@@ -94,17 +96,25 @@ def _listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=128)
 
 
-def serve(pages: ASGIApp, accepting: socket.socket, when_ready: Callable[[], None]) -> None:
-    """Serve pages on a listening socket until SIGINT or SIGTERM."""
+def _reason(error: OSError) -> str:
+    """Return the system's text for an error; that of `socket` repeats the address."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+
+
+def _serve(options: ConsoleOptions, accepting: socket.socket) -> None:
+    """Serve the pages on a listening socket until SIGINT or SIGTERM."""
     import uvicorn
 
+    from kafkawire.console.app import application
+
+    server: uvicorn.Server | None = None
     config = uvicorn.Config(
-        pages,
+        application(options, lambda: server is not None and server.should_exit),
         log_level="warning",
         access_log=False,
         server_header=False,
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=SHUTDOWN_S,
     )
-    when_ready()
-    uvicorn.Server(config).run(sockets=[accepting])
+    server = uvicorn.Server(config)
+    server.run(sockets=[accepting])

@@ -74,13 +74,13 @@ class ConsoleOptions:
 class Console:
     """The pages of one cluster."""
 
-    def __init__(self, options: ConsoleOptions) -> None:
+    def __init__(self, options: ConsoleOptions, stopping: Callable[[], bool]) -> None:
         self.options = options
         self._pool = ClusterPool(options.server, options.security)
         self._own = OwnBroker()
         self._snapshots = SnapshotCache(self._pool, self._own)
         self._templates = environment()
-        self._streams = Streams()
+        self._streams = Streams(stopping)
         self._threads = CapacityLimiter(MAX_THREADS)
 
     def application(self) -> ASGIApp:
@@ -272,6 +272,6 @@ class Console:
         return self._error(request, 500, "The console failed; its log has the reason.")
 
 
-def application(options: ConsoleOptions) -> ASGIApp:
-    """Return the ASGI application of a console."""
-    return Console(options).application()
+def application(options: ConsoleOptions, stopping: Callable[[], bool] = lambda: False) -> ASGIApp:
+    """Return the ASGI application of a console. `stopping`: see Streams."""
+    return Console(options, stopping).application()

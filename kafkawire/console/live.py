@@ -7,16 +7,18 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-EVERY_S = 2.0
-"""How often a part is sent: as often as a snapshot is fresh."""
+CHECKS, CHECK_S = 10, 0.2
+"""How often a stream checks between two parts whether the server is stopping, and how long it waits
+each time: a part is sent every two seconds, for as long as a snapshot is fresh."""
 MAX_STREAMS, MAX_STREAMS_OF_CLIENT = 100, 12
 """Open streams of all clients, and of one address. A browser has six connections to a host."""
 
 
 class Streams:
-    """Counts the open streams."""
+    """Counts the open streams. `stopping`: whether the server is to stop, which ends all."""
 
-    def __init__(self) -> None:
+    def __init__(self, stopping: Callable[[], bool] = lambda: False) -> None:
+        self.stopping = stopping
         self._open: Counter[str] = Counter()
 
     @contextmanager
@@ -43,14 +45,19 @@ def event(text: str, name: str = "") -> str:
 
 
 async def repeat(
-    streams: Streams, client: str, render: Callable[[], Awaitable[str]], every_s: float = EVERY_S
+    streams: Streams, client: str, render: Callable[[], Awaitable[str]], check_s: float = CHECK_S
 ) -> AsyncIterator[str]:
     """Yield what `render` returns as an event when it differs from the last one, else a comment,
-    which shows a client that has gone. The server ends it with the connection."""
+    which shows a client that has gone. The server ends it with the connection; it ends itself if
+    there are too many."""
+    if streams.full(client):
+        return
     with streams.open(client):
         last = ""
-        while True:
+        while not streams.stopping():
             text = await render()
             yield event(text) if text != last else ":\n\n"
             last = text
-            await asyncio.sleep(every_s)
+            for _ in range(CHECKS):
+                if not streams.stopping():
+                    await asyncio.sleep(check_s)

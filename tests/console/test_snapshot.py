@@ -1,0 +1,216 @@
+"""Snapshots: their requests, lists made from them, and the health that they show.
+
+Covers: kafkawire.console.views.topics, kafkawire.console.views.health,
+kafkawire.console.views.own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.connection import ClientConnection
+from kafkawire.client.errors import ClientError
+from kafkawire.console.views.groups import list_groups_page
+from kafkawire.console.views.health import judge
+from kafkawire.console.views.own import OwnBroker
+from kafkawire.console.views.pool import ClusterPool
+from kafkawire.console.views.snapshot import (
+    GroupState,
+    Known,
+    NodeState,
+    PartitionState,
+    Snapshot,
+    SnapshotCache,
+    TopicState,
+    take_snapshot,
+)
+from kafkawire.console.views.topics import PAGE, SORTS, list_topics
+from kafkawire.testing import InProcessBroker, create_topic
+
+
+def partition(index: int = 0, **values: Any) -> PartitionState:
+    known = {"leader": 1, "replicas": (1,), "in_sync": (1,), "log_start": 0, "log_end": 10,
+             "local_start": 0, "tiered_end": None}  # fmt: skip
+    return PartitionState(index, **{**known, **values})
+
+
+def made_of(
+    topics: list[TopicState], groups: list[GroupState] | None = None, **values: Any
+) -> Snapshot:
+    return Snapshot(
+        1000, "id", 1, (NodeState(1, "host", 9092, None),),
+        {topic.name: topic for topic in topics},
+        {group.group: group for group in groups or []}, **values,
+    )  # fmt: skip
+
+
+def topic(name: str, *partitions: PartitionState, internal: bool = False) -> TopicState:
+    return TopicState(name, bytes(16), internal, partitions or (partition(),))
+
+
+def group(name: str, lag: int | None, topics: dict[str, int], **values: Any) -> GroupState:
+    known = {"state": "Stable", "kind": "classic", "members": 1, "committed": {}}
+    return GroupState(group=name, lag=lag, topics=topics, **{**known, **values})
+
+
+def test_number_of_requests_does_not_depend_on_topics(
+    running: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: Counter[str] = Counter()
+    request = ClientConnection.request
+
+    def counted(self: ClientConnection, key: int, message: object, **options: Any) -> Any:
+        sent[type(message).__name__] += 1
+        return request(self, key, message, **options)
+
+    with Cluster(running.bootstrap) as cluster:
+        own = OwnBroker()
+        take_snapshot(cluster, own)
+        monkeypatch.setattr(ClientConnection, "request", counted)
+        few = take_snapshot(cluster, own)
+        before, sent = sent.copy(), Counter()
+        for number in range(30):
+            create_topic(running.bootstrap, f"many-{number}", partitions=2)
+        sent.clear()
+        many = take_snapshot(cluster, own)
+        assert len(many.topics) == len(few.topics) + 30
+        assert sent == before
+    assert own.known is True
+
+
+def test_cache_asks_once_for_all_readers() -> None:
+    taken = 0
+    now = 100.0
+    begun, may_end = threading.Event(), threading.Event()
+
+    def take(cluster: Cluster, own: OwnBroker) -> Snapshot:
+        nonlocal taken
+        taken += 1
+        if taken > 1:
+            begun.set()
+            may_end.wait(60)
+        return made_of([topic("t", partition(log_end=taken))])
+
+    class Pool(ClusterPool):
+        def lend(self) -> Any:
+            from contextlib import nullcontext
+
+            return nullcontext()
+
+    cache = SnapshotCache(Pool("127.0.0.1:1"), OwnBroker(), lambda: now, take)
+    first = cache.read()
+    assert cache.read() is first
+    now += 3
+    thread = threading.Thread(target=cache.read)
+    thread.start()
+    assert begun.wait(60)
+    assert cache.read() is first, "others see the last one while the next is taken"
+    may_end.set()
+    thread.join(60)
+    assert taken == 2
+    assert cache.read() is not first
+
+
+def test_failure_keeps_the_last_snapshot_with_a_sentence() -> None:
+    now = 100.0
+    pool = ClusterPool("127.0.0.1:1")
+    cache = SnapshotCache(pool, OwnBroker(), lambda: now)
+    known = cache.read()
+    assert known.snapshot is None
+    assert "cannot connect to 127.0.0.1:1" in known.failure
+    assert judge(known).sentence == "The broker does not answer."
+
+
+def test_ten_thousand_topics_are_listed_by_pages() -> None:
+    topics = [topic(f"topic-{number:05}") for number in range(10_000)]
+    known = Known(made_of(topics), rates={"topic-00042": 7.0})
+    found = list_topics(known, "TOPIC-0004", page=1)
+    assert (found.matching, found.total, found.pages) == (10, 10_000, 1)
+    last = list_topics(known, page=10_000)
+    assert (last.page, last.pages, len(last.rows)) == (100, 100, PAGE)
+    assert list_topics(known, sort="rate").rows[0].name == "topic-00042"
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_orders_of_topics(sort: str) -> None:
+    last = topic("z", partition(0, log_end=50, tiered_end=25), partition(1))
+    known = Known(
+        made_of([topic("a"), last, topic("__internal", internal=True)], [group("g", 5, {"z": 5})]),
+        rates={"z": 1.0},
+    )
+    found = list_topics(known, sort=sort)
+    assert [row.name for row in found.rows] == (["a", "z"] if sort == "name" else ["z", "a"])
+    row = next(row for row in found.rows if row.name == "z")
+    assert (row.records, row.tier_share, row.worst) == (60, 25 / 60, ("g", 5))
+    assert list_topics(known, internal=True).matching == 3
+
+
+def test_groups_are_sorted_by_lag() -> None:
+    groups = [group("a", 1, {}), group("b", None, {}, error="refused"), group("c", 9, {})]
+    known = Known(made_of([], groups))
+    assert [row.group for row in list_groups_page(known).rows] == ["c", "a", "b"]
+    assert [row.group for row in list_groups_page(known, "A", "name").rows] == ["a"]
+
+
+def test_health_names_what_is_wrong() -> None:
+    well = judge(Known(made_of([topic("t")], [group("g", 5, {"t": 5})])))
+    assert well.well
+    assert well.sentence == "All well. 1 topic, 0 records/s in, 1 group with a lag of 5."
+    piece = {"topic": "t", "partition": 0, "from": 1, "to": 5, "late": True, "reason": "queued"}
+    wrong = judge(
+        Known(
+            made_of(
+                [topic("lost", partition(leader=-1)), topic("behind", partition(replicas=(1, 2)))],
+                [group("idle", 7, {}, members=0), group("odd", None, {}, error="no right")],
+                tier={"tier": {"url": "s3://b", "error": "down", "paused": False},
+                      "pieces": [piece]},
+                refused=("groups of broker 1: refused",),
+            )
+        )
+    )  # fmt: skip
+    assert not wrong.well
+    assert [finding.sentence for finding in wrong.findings] == [
+        "1 partition of lost: no leader, not served.",
+        "1 partition of behind: a replica is not in sync.",
+        "Remote tier s3://b: down.",
+        "t:0, offsets 1 to 5: not in the remote tier within tiering.max.lag.ms (queued).",
+        "Group idle has a lag of 7 and no members.",
+        "Group odd: no right.",
+        "groups of broker 1: refused.",
+    ]
+    assert wrong.sentence.startswith("7 things to look at. ")
+
+
+def test_pool_closes_connections_after_a_failure(running: InProcessBroker) -> None:
+    pool = ClusterPool(running.bootstrap)
+    with pool.lend() as first:
+        pass
+    with pool.lend() as again:
+        assert again is first
+    with pytest.raises(ValueError, match="a defect"), pool.lend():
+        raise ValueError("a defect")
+    with pool.lend() as other:
+        assert other is not first
+    pool.close()
+
+
+def test_pool_refuses_more_callers_than_it_serves(
+    running: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from contextlib import ExitStack
+
+    from kafkawire.console.views import pool as module
+
+    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
+    pool = ClusterPool(running.bootstrap)
+    with ExitStack() as stack:
+        for _ in range(module.MAX_CLUSTERS):
+            stack.enter_context(pool.lend())
+        with pytest.raises(ClientError, match="the console is busy"), pool.lend():
+            pass
+    pool.close()
