@@ -4,7 +4,7 @@
 HTTP API and other front ends. `app` has the routes, one function per page, `security` what every
 request is checked for, `rendering` the templates, `live` the streams of server-sent events.
 `kafkawire console` starts it in a process apart from the broker. It keeps nothing: a page is a URL,
-and what it shows is requested when somebody reads it.
+and its contents are requested when it is opened.
 
 Easy to get wrong: names and records are written by strangers. Templates escape all of them, and no
 template builds a URL, script or style from text: `rendering.link` makes every URL. Rights are

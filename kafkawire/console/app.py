@@ -94,51 +94,51 @@ class Console:
         static = StaticFiles(directory=str(files("kafkawire.console") / "static"))
         pages = Starlette(
             routes=[
-                Route("/", self.overview),
-                Route("/topics", self.topics),
-                Route("/topics/{topic}", self.topic),
-                Route("/topics/{topic}/records", self.records),
-                Route("/groups", self.groups),
+                Route("/", self.show_overview),
+                Route("/topics", self.show_topics),
+                Route("/topics/{topic}", self.show_topic),
+                Route("/topics/{topic}/records", self.show_records),
+                Route("/groups", self.show_groups),
                 # A group may have any name, such as "..", so it is no part of a path.
-                Route("/group", self.group),
-                Route("/events/overview", self.overview_events),
-                Route("/samples", self.samples),
+                Route("/group", self.show_group),
+                Route("/events/overview", self.show_overview_events),
+                Route("/samples", self.show_samples),
                 Mount("/static", static),
             ],
             exception_handlers={
-                ClientError: self._failed,
-                WrongInput: self._wrong,
-                HTTPException: self._refused,
-                BodyTooLarge: self._too_large,
-                Exception: self._broken,
+                ClientError: self._answer_failure,
+                WrongInput: self._answer_wrong_input,
+                HTTPException: self._answer_refusal,
+                BodyTooLarge: self._answer_too_large,
+                Exception: self._answer_defect,
             },
             lifespan=lifespan,
         )
         # Around all of it: pages of errors have the same headers.
         return RequestChecks(pages, self.options.hosts)
 
-    async def overview(self, request: Request) -> Response:
+    async def show_overview(self, request: Request) -> Response:
         """Serve the health of the cluster in one sentence, and what is wrong."""
-        known = await self._known()
+        known = await self._read_known()
         return self._page(request, "overview.html", known, **self._overview(known))
 
-    async def overview_events(self, request: Request) -> Response:
+    async def show_overview_events(self, request: Request) -> Response:
         """Stream the changing part of the overview."""
         client = request.client.host if request.client is not None else ""
         if self._streams.full(client):
             raise HTTPException(503, "Too many pages are open: close one.")
 
         async def render() -> str:
-            known = await self._known()
+            known = await self._read_known()
             return self._render("_overview.html", known, **self._overview(known))
 
         return StreamingResponse(
             repeat(self._streams, client, render), media_type="text/event-stream"
         )
 
-    async def samples(self, request: Request) -> Response:
+    async def show_samples(self, request: Request) -> Response:
         """Serve the points of the plots: seconds since 1970, records per second, lag."""
-        samples = (await self._known()).samples
+        samples = (await self._read_known()).samples
         return JSONResponse(
             {
                 "at": [each.at_ms / 1000 for each in samples],
@@ -147,25 +147,25 @@ class Console:
             }
         )
 
-    async def topics(self, request: Request) -> Response:
+    async def show_topics(self, request: Request) -> Response:
         """Serve the list of topics: a filter, an order, a page."""
         text, sort = text_param(request, "q"), text_param(request, "sort") or "name"
         internal = text_param(request, "internal") == "1"
         page = read_number("page", text_param(request, "page") or "1", 1, MAX_PAGE)
         if sort not in SORTS:
             raise WrongInput("sort", sort, "one of " + ", ".join(SORTS))
-        known = await self._known()
+        known = await self._read_known()
         found = list_topics(known, text, sort, page, internal)
         return self._page(
             request, "topics.html", known, "_topics.html",
             found=found, q=text, sort=sort, internal=internal,
         )  # fmt: skip
 
-    async def topic(self, request: Request) -> Response:
+    async def show_topic(self, request: Request) -> Response:
         """Serve one topic with the map of its offsets."""
         name = request.path_params["topic"]
         first = read_number("first", text_param(request, "first") or "0", 0, 2**31 - 1)
-        known = await self._known()
+        known = await self._read_known()
         found = await self._ask(lambda cluster: describe_topic(cluster, self._own, name, first))
         readers = [] if known.snapshot is None else known.snapshot.readers.get(name, [])
         flags: Mapping[int, Mapping[str, int]] = {}
@@ -173,14 +173,14 @@ class Console:
             flags = known.snapshot.flags(name)
         return self._page(request, "topic.html", known, found=found, readers=readers, flags=flags)
 
-    async def records(self, request: Request) -> Response:
+    async def show_records(self, request: Request) -> Response:
         """Serve records of a topic from a position on."""
         name = request.path_params["topic"]
         query = record_query(name, request)
         how = text_param(request, "decoder") or "auto"
         if how not in DECODERS:
             raise WrongInput("decoder", how, "one of " + ", ".join(DECODERS))
-        known = await self._known()
+        known = await self._read_known()
         found = await self._ask(lambda cluster: read_records(cluster, query))
         given = {
             key: text_param(request, key) for key in ("where", "at", "partition", "key", "text")
@@ -191,28 +191,28 @@ class Console:
             more=positions_text(found.more),
         )  # fmt: skip
 
-    async def groups(self, request: Request) -> Response:
+    async def show_groups(self, request: Request) -> Response:
         """Serve the list of groups."""
         text, sort = text_param(request, "q"), text_param(request, "sort") or "lag"
         page = read_number("page", text_param(request, "page") or "1", 1, MAX_PAGE)
         if sort not in ("lag", "name"):
             raise WrongInput("sort", sort, "lag or name")
-        known = await self._known()
+        known = await self._read_known()
         found = list_groups_page(known, text, sort, page)
         return self._page(
             request, "groups.html", known, "_groups.html", found=found, q=text, sort=sort
         )
 
-    async def group(self, request: Request) -> Response:
+    async def show_group(self, request: Request) -> Response:
         """Serve one group: its lag, its members, and what stops it."""
         name = text_param(request, "name")
         if not name:
             raise WrongInput("name", "", "the name of a group")
-        known = await self._known()
+        known = await self._read_known()
         found = await self._ask(lambda cluster: describe_group_lag(cluster, name))
         return self._page(request, "group.html", known, found=found, group=found.lag.description)
 
-    async def _known(self) -> Known:
+    async def _read_known(self) -> Known:
         return await to_thread.run_sync(self._snapshots.read, limiter=self._threads)
 
     async def _ask(self, ask: Callable[[Cluster], T]) -> T:
@@ -251,24 +251,26 @@ class Console:
         text = self._render("error.html", None, path=request.url.path, sentence=sentence)
         return HTMLResponse(text, status)
 
-    async def _failed(self, request: Request, failure: Exception) -> Response:
+    async def _answer_failure(self, request: Request, failure: Exception) -> Response:
         unknown = isinstance(failure, BrokerError) and failure.code in UNKNOWN
         if unknown:
             return self._error(request, 404, "There is no such topic or group.")
         return self._error(request, 502, f"{failure}.")
 
-    async def _wrong(self, request: Request, wrong: Exception) -> Response:
+    async def _answer_wrong_input(self, request: Request, wrong: Exception) -> Response:
         return self._error(request, 400, f"{wrong}.")
 
-    async def _refused(self, request: Request, refused: Exception) -> Response:
-        assert isinstance(refused, HTTPException)
-        sentence = "There is no such page." if refused.status_code == 404 else refused.detail
-        return self._error(request, refused.status_code, sentence)
+    async def _answer_refusal(self, request: Request, refused: Exception) -> Response:
+        status = refused.status_code if isinstance(refused, HTTPException) else 500
+        sentence = refused.detail if isinstance(refused, HTTPException) else str(refused)
+        if status == 404:
+            sentence = "There is no such page."
+        return self._error(request, status, sentence)
 
-    async def _too_large(self, request: Request, _: Exception) -> Response:
+    async def _answer_too_large(self, request: Request, _: Exception) -> Response:
         return self._error(request, 413, "The request is too large.")
 
-    async def _broken(self, request: Request, _: Exception) -> Response:
+    async def _answer_defect(self, request: Request, _: Exception) -> Response:
         return self._error(request, 500, "The console failed; its log has the reason.")
 
 

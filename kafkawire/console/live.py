@@ -1,4 +1,4 @@
-"""Streams of server-sent events: a part of a page again and again while somebody has it open."""
+"""Streams of server-sent events: a part of a page, sent again while the page is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request is checked for, and the headers of every response; in one place.
+"""Checks of every request, and headers of every response, in one place.
 
 A console on localhost is reached by any page in the same browser. Three things keep such a page
 out: the Host header must be a name of the console (against DNS rebinding), requests that change
@@ -76,7 +76,7 @@ class RequestChecks:
             response = PlainTextResponse(f"{sentence}\n", status)
             await response(scope, receive, send_with_headers)
             return
-        await self._app(scope, _bounded(receive), send_with_headers)
+        await self._app(scope, _bound_body(receive), send_with_headers)
 
     def _refuse(self, scope: Scope) -> tuple[int, str] | None:
         """Return status and sentence for a request that is refused."""
@@ -122,11 +122,11 @@ def _same_origin(origin: str, scheme: str, host: str) -> bool:
     return (found.scheme, found.netloc.lower()) == (scheme, host.lower())
 
 
-def _bounded(receive: Receive) -> Receive:
+def _bound_body(receive: Receive) -> Receive:
     """Return `receive` that fails after MAX_BODY_BYTES, of a body without a length."""
     left = MAX_BODY_BYTES
 
-    async def bounded() -> Message:
+    async def receive_bounded() -> Message:
         nonlocal left
         message = await receive()
         left -= len(message.get("body", b""))
@@ -134,4 +134,4 @@ def _bounded(receive: Receive) -> Receive:
             raise BodyTooLarge
         return message
 
-    return bounded
+    return receive_bounded

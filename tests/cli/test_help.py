@@ -24,6 +24,7 @@ OPTIONS = """
 --advertise [NAME://]HOST:PORT
 --all
 --all-topics
+--allow-changes
 --applied
 --batch N
 --before TIME
@@ -77,7 +78,7 @@ OPTIONS = """
 --later
 --latest
 --limit N
---listen [PROTOCOL://]HOST:PORT
+--listen HOST:PORT | [PROTOCOL://]HOST:PORT : of pages; of a broker
 --log-format FORMAT
 --log-level LEVEL
 --longer-than DURATION

@@ -20,42 +20,42 @@ from kafkawire.console.views.health import judge
 from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.pool import ClusterPool
 from kafkawire.console.views.snapshot import (
-    GroupState,
+    ClusterSnapshot,
+    GroupSnapshot,
     Known,
     NodeState,
-    PartitionState,
-    Snapshot,
+    PartitionSnapshot,
     SnapshotCache,
-    TopicState,
+    TopicSnapshot,
     take_snapshot,
 )
 from kafkawire.console.views.topics import PAGE, SORTS, list_topics
 from kafkawire.testing import InProcessBroker, create_topic
 
 
-def partition(index: int = 0, **values: Any) -> PartitionState:
+def partition(index: int = 0, **values: Any) -> PartitionSnapshot:
     known = {"leader": 1, "replicas": (1,), "in_sync": (1,), "log_start": 0, "log_end": 10,
              "local_start": 0, "tiered_end": None}  # fmt: skip
-    return PartitionState(index, **{**known, **values})
+    return PartitionSnapshot(index, **{**known, **values})
 
 
 def made_of(
-    topics: list[TopicState], groups: list[GroupState] | None = None, **values: Any
-) -> Snapshot:
-    return Snapshot(
+    topics: list[TopicSnapshot], groups: list[GroupSnapshot] | None = None, **values: Any
+) -> ClusterSnapshot:
+    return ClusterSnapshot(
         1000, "id", 1, (NodeState(1, "host", 9092, None),),
         {topic.name: topic for topic in topics},
         {group.group: group for group in groups or []}, **values,
     )  # fmt: skip
 
 
-def topic(name: str, *partitions: PartitionState, internal: bool = False) -> TopicState:
-    return TopicState(name, bytes(16), internal, partitions or (partition(),))
+def topic(name: str, *partitions: PartitionSnapshot, internal: bool = False) -> TopicSnapshot:
+    return TopicSnapshot(name, bytes(16), internal, partitions or (partition(),))
 
 
-def group(name: str, lag: int | None, topics: dict[str, int], **values: Any) -> GroupState:
+def group(name: str, lag: int | None, topics: dict[str, int], **values: Any) -> GroupSnapshot:
     known = {"state": "Stable", "kind": "classic", "members": 1, "committed": {}}
-    return GroupState(group=name, lag=lag, topics=topics, **{**known, **values})
+    return GroupSnapshot(group=name, lag=lag, topics=topics, **{**known, **values})
 
 
 def test_number_of_requests_does_not_depend_on_topics(
@@ -88,7 +88,7 @@ def test_cache_asks_once_for_all_readers() -> None:
     now = 100.0
     begun, may_end = threading.Event(), threading.Event()
 
-    def take(cluster: Cluster, own: OwnBroker) -> Snapshot:
+    def take(cluster: Cluster, own: OwnBroker) -> ClusterSnapshot:
         nonlocal taken
         taken += 1
         if taken > 1:

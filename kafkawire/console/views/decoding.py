@@ -23,7 +23,7 @@ _HIDDEN = ("Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp")
 """Categories of characters that print nothing, or change what is around them."""
 
 
-class Decoded(NamedTuple):
+class ShownBytes(NamedTuple):
     """Bytes as text. `kind`: json, text, hex or null; `note`: why it is not what was wanted, or
     that a part is shown; empty if neither."""
 
@@ -39,29 +39,29 @@ class Decoded(NamedTuple):
         return line if len(line) <= MAX_BRIEF else line[:MAX_BRIEF] + "…"
 
 
-def decode(data: bytes | None, how: str = "auto") -> Decoded:
+def decode(data: bytes | None, how: str = "auto") -> ShownBytes:
     """Return bytes as text; bytes that `how` cannot decode are hex with the reason."""
     if data is None:
-        return Decoded("null", "null")
+        return ShownBytes("null", "null")
     shown = bytes(data[:MAX_SHOWN_BYTES])
     cut = len(data) > len(shown)
     note = f"the first {len(shown):,} of {len(data):,} bytes" if cut else ""
     if how == "hex":
-        return Decoded("hex", _hex(shown), note)
+        return ShownBytes("hex", _hex(shown), note)
     text = _text(shown, cut)
     if text is None:
         reason = "" if how == "auto" else "not UTF-8"
-        return Decoded("hex", _hex(shown), "; ".join(filter(None, (reason, note))))
+        return ShownBytes("hex", _hex(shown), "; ".join(filter(None, (reason, note))))
     if how == "text":
-        return Decoded("text", visible(text), note)
+        return ShownBytes("text", visible(text), note)
     if how == "json" or text.lstrip()[:1] in ("{", "["):
         pretty = None if cut else _pretty(text)
         if pretty is not None:
-            return Decoded("json", visible(pretty), note)
+            return ShownBytes("json", visible(pretty), note)
         if how == "json":
             reason = "too large for JSON" if cut else "not JSON"
-            return Decoded("text", visible(text), "; ".join(filter(None, (reason, note))))
-    return Decoded("text", visible(text), note)
+            return ShownBytes("text", visible(text), "; ".join(filter(None, (reason, note))))
+    return ShownBytes("text", visible(text), note)
 
 
 def visible(text: str) -> str:

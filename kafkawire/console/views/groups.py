@@ -8,14 +8,14 @@ from typing import NamedTuple
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.group_causes import Cause, causes, observe_group
 from kafkawire.client.lag import GroupLag
-from kafkawire.console.views.snapshot import GroupState, Known
+from kafkawire.console.views.snapshot import GroupSnapshot, Known
 from kafkawire.console.views.topics import PAGE
 
 
 class GroupsPage(NamedTuple):
     """One page of the groups that match. `total`: all groups of the cluster."""
 
-    rows: Sequence[GroupState]
+    rows: Sequence[GroupSnapshot]
     matching: int
     total: int
     page: int

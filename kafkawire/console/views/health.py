@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, in sentences. Pure."""
+"""Problems of a cluster, in sentences. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kafkawire.client.groups import NOT_READY
-from kafkawire.console.views.snapshot import GroupState, Known, Snapshot
+from kafkawire.console.views.snapshot import ClusterSnapshot, GroupSnapshot, Known
 from kafkawire.plural import count
 
 MAX_NAMED = 20
 """Findings of one kind; the list of topics or groups has the others."""
 
 
-class Finding(NamedTuple):
+class HealthFinding(NamedTuple):
     """A sentence on something wrong. `broken`: records are not served, or are at risk; `topic` and
     `group`: what it is about, empty if neither."""
 
@@ -28,13 +28,13 @@ class Health(NamedTuple):
 
     well: bool
     sentence: str
-    findings: Sequence[Finding]
+    findings: Sequence[HealthFinding]
 
 
 def judge(known: Known) -> Health:
     """Return the health of a cluster as far as it is known."""
     if known.failure:
-        gone = Finding(True, f"{known.failure}.")
+        gone = HealthFinding(True, f"{known.failure}.")
         return Health(False, "The broker does not answer.", [gone])
     snapshot = known.snapshot
     if snapshot is None:
@@ -49,7 +49,7 @@ def judge(known: Known) -> Health:
     return Health(False, f"{count(len(findings), 'thing')} to look at. {facts}", findings)
 
 
-def _findings(snapshot: Snapshot) -> Iterator[Finding]:
+def _findings(snapshot: ClusterSnapshot) -> Iterator[HealthFinding]:
     yield from _topics(snapshot)
     idle = 0
     for group in snapshot.groups.values():
@@ -59,10 +59,10 @@ def _findings(snapshot: Snapshot) -> Iterator[Finding]:
             yield found
     yield from _tier(snapshot)
     for sentence in snapshot.refused:
-        yield Finding(False, f"{sentence.rstrip('.')}.")
+        yield HealthFinding(False, f"{sentence.rstrip('.')}.")
 
 
-def _topics(snapshot: Snapshot) -> Iterator[Finding]:
+def _topics(snapshot: ClusterSnapshot) -> Iterator[HealthFinding]:
     named = 0
     for topic in snapshot.topics.values():
         if named == MAX_NAMED:
@@ -70,34 +70,36 @@ def _topics(snapshot: Snapshot) -> Iterator[Finding]:
         if topic.without_leader:
             named += 1
             what = count(topic.without_leader, "partition")
-            yield Finding(True, f"{what} of {topic.name}: no leader, not served.", topic.name)
+            yield HealthFinding(True, f"{what} of {topic.name}: no leader, not served.", topic.name)
         elif topic.out_of_sync:
             named += 1
             what = count(topic.out_of_sync, "partition")
-            yield Finding(True, f"{what} of {topic.name}: a replica is not in sync.", topic.name)
+            yield HealthFinding(
+                True, f"{what} of {topic.name}: a replica is not in sync.", topic.name
+            )
 
 
-def _group(group: GroupState) -> Finding | None:
+def _group(group: GroupSnapshot) -> HealthFinding | None:
     if group.error:
-        return Finding(False, f"Group {group.group}: {group.error}.", group=group.group)
+        return HealthFinding(False, f"Group {group.group}: {group.error}.", group=group.group)
     if group.state == NOT_READY:
         sentence = f"Streams group {group.group} waits for its topics."
-        return Finding(True, sentence, group=group.group)
+        return HealthFinding(True, sentence, group=group.group)
     if group.lag and not group.members:
         sentence = f"Group {group.group} has a lag of {group.lag:,} and no members."
-        return Finding(False, sentence, group=group.group)
+        return HealthFinding(False, sentence, group=group.group)
     return None
 
 
-def _tier(snapshot: Snapshot) -> Iterator[Finding]:
+def _tier(snapshot: ClusterSnapshot) -> Iterator[HealthFinding]:
     if snapshot.tier is None:
         return
     state = snapshot.tier["tier"]
     if state["error"]:
-        yield Finding(not state["paused"], f"Remote tier {state['url']}: {state['error']}.")
+        yield HealthFinding(not state["paused"], f"Remote tier {state['url']}: {state['error']}.")
     late = [piece for piece in snapshot.tier["pieces"] if piece["late"]]
     for piece in late[:MAX_NAMED]:
-        yield Finding(
+        yield HealthFinding(
             True,
             f"{piece['topic']}:{piece['partition']}, offsets {piece['from']:,} to {piece['to']:,}: "
             f"not in the remote tier within tiering.max.lag.ms ({piece['reason']}).",

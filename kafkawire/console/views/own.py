@@ -1,4 +1,4 @@
-"""What only a kafkawire broker answers, asked over connections of its own.
+"""Requests that only a kafkawire broker answers, over connections of their own.
 
 ApiVersions does not list these requests, and another broker closes the connection, so they never go
 over a connection that others use. A broker that is not kafkawire is not asked again.

@@ -55,7 +55,7 @@ class RecordOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordQuery:
-    """What to read. `positions`: by partition, the first offset (FORWARD), or the one after the
+    """Records to read. `positions`: by partition, the first offset (FORWARD), or the one after the
     last (BACKWARD); others begin at `time_ms`, or at the log start or end. `partition`: only this
     one. `text`: in key, value or headers; `key`: exactly."""
 
@@ -135,8 +135,8 @@ class _Span:
 
 @dataclass(slots=True)
 class _Part:
-    """What one Fetch had: the offset of its first batch, the offset after what was searched, and
-    the records that match."""
+    """The result of one Fetch: the offset of its first batch, the offset after what was searched,
+    and the records that match."""
 
     base: int
     after: int
@@ -184,7 +184,7 @@ class _Reader:
             part = _Part(heads[0].base_offset, heads[-1].last_offset + 1, [])
             for record, head in self._records(got):
                 if self._matches(record) and record.offset < end:
-                    part.found.append(_found(span.partition, record, head))
+                    part.found.append(_found_record(span.partition, record, head))
                     self.kept += len(record.value or b"") + len(record.key or b"")
                     if len(part.found) >= most:
                         part.after = record.offset + 1
@@ -369,7 +369,7 @@ def _merge(query: RecordQuery, spans: Sequence[_Span]) -> list[FoundRecord]:
     return kept
 
 
-def _found(partition: int, record: Record, head: BatchHead) -> FoundRecord:
+def _found_record(partition: int, record: Record, head: BatchHead) -> FoundRecord:
     return FoundRecord(
         partition,
         record.offset,

@@ -27,7 +27,7 @@ SINCE_LOCAL, SINCE_TIERED = 8, 9
 """The versions of ListOffsets with these (KIP-405, KIP-1005)."""
 
 
-class PartitionState(NamedTuple):
+class PartitionSnapshot(NamedTuple):
     """A partition. None: its leader did not say. `tiered_end`: the offset after the last one in the
     remote tier."""
 
@@ -42,13 +42,13 @@ class PartitionState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TopicState:
+class TopicSnapshot:
     """A topic; offsets that compaction removed count as records."""
 
     name: str
     topic_id: bytes
     internal: bool
-    partitions: tuple[PartitionState, ...]
+    partitions: tuple[PartitionSnapshot, ...]
 
     @cached_property
     def records(self) -> int:
@@ -78,7 +78,7 @@ class TopicState:
         return sum(len(p.in_sync) < len(p.replicas) for p in self.partitions)
 
 
-class GroupState(NamedTuple):
+class GroupSnapshot(NamedTuple):
     """A group. `lag`: None if it could not be read, with the reason in `error`; `topics`: the lag
     of each topic that it reads; `committed`: its position in each partition."""
 
@@ -102,7 +102,7 @@ class NodeState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ClusterSnapshot:
     """A cluster at `at_ms`. `tier`: see OwnBroker.read_tier; `refused`: sentences on what could not
     be read, such as for lack of a right."""
 
@@ -110,8 +110,8 @@ class Snapshot:
     cluster_id: str
     controller: int
     nodes: tuple[NodeState, ...]
-    topics: Mapping[str, TopicState]
-    groups: Mapping[str, GroupState]
+    topics: Mapping[str, TopicSnapshot]
+    groups: Mapping[str, GroupSnapshot]
     tier: Mapping[str, Any] | None = None
     refused: tuple[str, ...] = ()
 
@@ -146,19 +146,19 @@ class Snapshot:
         return found
 
 
-def take_snapshot(cluster: Cluster, own: OwnBroker) -> Snapshot:
+def take_snapshot(cluster: Cluster, own: OwnBroker) -> ClusterSnapshot:
     """Read all topics and groups. ClientError if the broker does not answer; what it refuses is
     named in the result."""
     answer = cluster.metadata(None)
     at_ms = time.time_ns() // 1_000_000
     topics = read_topics(cluster, [row for row in answer.topics if not row.error_code])
     refused: list[str] = []
-    groups: dict[str, GroupState] = {}
+    groups: dict[str, GroupSnapshot] = {}
     try:
         groups = _read_groups(cluster, list_groups(cluster))
     except BrokerError as error:
         refused.append(str(error))
-    return Snapshot(
+    return ClusterSnapshot(
         at_ms=at_ms,
         cluster_id=answer.cluster_id or "",
         controller=answer.controller_id,
@@ -173,7 +173,7 @@ def take_snapshot(cluster: Cluster, own: OwnBroker) -> Snapshot:
     )
 
 
-def read_topics(cluster: Cluster, rows: list[Any]) -> dict[str, TopicState]:
+def read_topics(cluster: Cluster, rows: list[Any]) -> dict[str, TopicSnapshot]:
     """Return the state of topics, by name; `rows`: of a MetadataResponse."""
     led_by: dict[Partition, int] = {
         (topic.name, row.partition_index): row.leader_id
@@ -189,10 +189,10 @@ def read_topics(cluster: Cluster, rows: list[Any]) -> dict[str, TopicState]:
     if version >= SINCE_TIERED:
         tiered = known_offsets(cluster, led_by, LATEST_TIERED, led_by)
 
-    def partition(name: str, row: Any) -> PartitionState:
+    def partition(name: str, row: Any) -> PartitionSnapshot:
         place = name, row.partition_index
         at = tiered.get(place, -1)
-        return PartitionState(
+        return PartitionSnapshot(
             row.partition_index,
             row.leader_id,
             tuple(row.replica_nodes),
@@ -204,7 +204,7 @@ def read_topics(cluster: Cluster, rows: list[Any]) -> dict[str, TopicState]:
         )
 
     return {
-        topic.name: TopicState(
+        topic.name: TopicSnapshot(
             topic.name,
             topic.topic_id,
             topic.is_internal,
@@ -217,7 +217,7 @@ def read_topics(cluster: Cluster, rows: list[Any]) -> dict[str, TopicState]:
     }
 
 
-def _read_groups(cluster: Cluster, listed: list[GroupListing]) -> dict[str, GroupState]:
+def _read_groups(cluster: Cluster, listed: list[GroupListing]) -> dict[str, GroupSnapshot]:
     try:
         found = lag_of(cluster, [(row.group, row.coordinator) for row in listed])
     except BrokerError:  # one of them, such as a group that was deleted meanwhile
@@ -225,18 +225,18 @@ def _read_groups(cluster: Cluster, listed: list[GroupListing]) -> dict[str, Grou
     return {row.group: _group_state(row, each) for row, each in zip(listed, found, strict=True)}
 
 
-def _read_group(cluster: Cluster, listed: GroupListing) -> GroupState:
+def _read_group(cluster: Cluster, listed: GroupListing) -> GroupSnapshot:
     try:
         (found,) = lag_of(cluster, [(listed.group, listed.coordinator)])
     except BrokerError as error:
-        return GroupState(listed.group, listed.state, listed.kind, 0, None, {}, {}, str(error))
+        return GroupSnapshot(listed.group, listed.state, listed.kind, 0, None, {}, {}, str(error))
     return _group_state(listed, found)
 
 
-def _group_state(listed: GroupListing, found: GroupLag) -> GroupState:
+def _group_state(listed: GroupListing, found: GroupLag) -> GroupSnapshot:
     description = found.description
     topics = {name: sum(row.lag or 0 for row in rows) for name, rows in found.by_topic().items()}
-    return GroupState(
+    return GroupSnapshot(
         listed.group,
         description.state or listed.state,
         listed.kind or description.kind,
@@ -270,10 +270,10 @@ class Sample(NamedTuple):
 
 @dataclass
 class Known:
-    """What pages show: the newest snapshot, None before the first; the sentence of the failure
-    since; records per second of each topic; and the points of the plots."""
+    """The facts that pages show: the newest snapshot, None before the first; the sentence of the
+    failure since; records per second of each topic; and the points of the plots."""
 
-    snapshot: Snapshot | None = None
+    snapshot: ClusterSnapshot | None = None
     failure: str = ""
     rates: Mapping[str, float] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
@@ -286,14 +286,14 @@ class Known:
 
 class SnapshotCache:
     """The newest snapshot of a cluster. It is taken when a page needs one, by one thread at a time,
-    and never while nobody reads pages."""
+    and never while no page is open."""
 
     def __init__(
         self,
         pool: ClusterPool,
         own: OwnBroker,
         clock: Callable[[], float] = time.monotonic,
-        take: Callable[[Cluster, OwnBroker], Snapshot] = take_snapshot,
+        take: Callable[[Cluster, OwnBroker], ClusterSnapshot] = take_snapshot,
     ) -> None:
         self._pool = pool
         self._own = own

@@ -20,7 +20,7 @@ from kafkawire.console.views.offset_map import (
     spans_of_segments,
 )
 from kafkawire.console.views.own import OwnBroker
-from kafkawire.console.views.snapshot import Known, PartitionState, TopicState, read_topics
+from kafkawire.console.views.snapshot import Known, PartitionSnapshot, TopicSnapshot, read_topics
 
 PAGE = 100
 """Rows of one page of a list."""
@@ -30,7 +30,7 @@ SORTS = ("name", "partitions", "records", "rate", "tier", "lag")
 
 
 class TopicRow(NamedTuple):
-    """A row of the list of topics. `tier_share`: see TopicState; `worst`: the group with the
+    """A row of the list of topics. `tier_share`: see TopicSnapshot; `worst`: the group with the
     largest lag and that lag."""
 
     name: str
@@ -80,7 +80,7 @@ def list_topics(
 
 
 def _sort(
-    topics: list[TopicState],
+    topics: list[TopicSnapshot],
     sort: str,
     rates: Mapping[str, float],
     readers: Mapping[str, list[tuple[str, int]]],
@@ -100,7 +100,7 @@ def _sort(
         )
 
 
-def _row(topic: TopicState, rate: float | None, readers: list[tuple[str, int]]) -> TopicRow:
+def _row(topic: TopicSnapshot, rate: float | None, readers: list[tuple[str, int]]) -> TopicRow:
     return TopicRow(
         topic.name,
         topic.internal,
@@ -176,7 +176,10 @@ def describe_topic(cluster: Cluster, own: OwnBroker, name: str, first: int = 0) 
 
 
 def _map(
-    state: PartitionState, stable: int | None, exact: Mapping[str, object] | None, compacted: bool
+    state: PartitionSnapshot,
+    stable: int | None,
+    exact: Mapping[str, object] | None,
+    compacted: bool,
 ) -> PartitionMap:
     spans = (
         spans_of_bounds(state.log_start, state.log_end, state.local_start, state.tiered_end)
