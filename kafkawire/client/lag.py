@@ -115,12 +115,18 @@ def total(rows: Iterable[PartitionLag]) -> LagTotals:
 
 
 def lag_of(
-    cluster: Cluster, groups: Sequence[tuple[str, int | None]], *, stable: bool = False
+    cluster: Cluster,
+    groups: Sequence[tuple[str, int | None]],
+    *,
+    stable: bool = False,
+    activity: bool = True,
 ) -> list[GroupLag]:
     """Return the lag of groups, given with their coordinators (None: looked up). `stable`: ask for
-    last stable offsets, too. BrokerError for an unknown group."""
+    last stable offsets, too; `activity`: for the activity of groups, which other brokers than
+    kafkawire log as an error. BrokerError for an unknown group."""
     with ActivityReader(cluster) as reader:
-        found = [_group(cluster, reader, name, node) for name, node in groups]
+        asked = reader if activity else None
+        found = [_group(cluster, asked, name, node) for name, node in groups]
     topics = {row.partition[0] for each in found for row in each.partitions}
     topics |= {topic for each in found for topic in _find_subscribed_topics(each.description)}
     led_by = known_leaders(cluster, topics)
@@ -139,7 +145,9 @@ def lag_of(
     return found
 
 
-def _group(cluster: Cluster, reader: ActivityReader, name: str, node: int | None) -> GroupLag:
+def _group(
+    cluster: Cluster, reader: ActivityReader | None, name: str, node: int | None
+) -> GroupLag:
     description = describe_group(cluster, name, node)
     shared = description.kind == SHARE
     if shared:
@@ -160,7 +168,7 @@ def _group(cluster: Cluster, reader: ActivityReader, name: str, node: int | None
         for partition in member.assigned:
             row = rows.setdefault(partition, PartitionLag(partition, shared=shared))
             row.owner = member.member
-    active = reader.read(name, description.coordinator)
+    active = None if reader is None else reader.read(name, description.coordinator)
     if active is not None:
         for topic in active.topics:
             for commit in topic.partitions:

@@ -66,6 +66,8 @@ class RequestChecks:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                if scope["path"].startswith("/static/"):  # no data, and checked by its ETag
+                    headers["cache-control"] = "no-cache"
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)

@@ -192,6 +192,7 @@ def test_page_after_the_last_is_the_last(pages: TestClient) -> None:
 
 def test_broker_that_goes_away_and_returns_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "FRESH_S", 0.0)
+    monkeypatch.setattr(snapshot, "REST", 0)
     with broker() as first:
         create_topic(first.bootstrap, "known")
         port, address = first.port, first.bootstrap

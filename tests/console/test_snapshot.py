@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from kafkawire.client.connection import ClientConnection
 from kafkawire.client.errors import ClientError
 from kafkawire.console.views.groups import list_groups_page
 from kafkawire.console.views.health import judge
+from kafkawire.console.views.offset_map import RecordPlace
 from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.pool import ClusterPool
 from kafkawire.console.views.snapshot import (
@@ -29,8 +31,16 @@ from kafkawire.console.views.snapshot import (
     TopicSnapshot,
     take_snapshot,
 )
-from kafkawire.console.views.topics import PAGE, SORTS, list_topics
-from kafkawire.testing import InProcessBroker, create_topic
+from kafkawire.console.views.topics import PAGE, SORTS, describe_topic, list_topics
+from kafkawire.messages.registry import TIER
+from kafkawire.testing import InProcessBroker, TopicProducer, broker, create_topic
+
+
+class NoPool(ClusterPool):
+    """Lends nothing, for functions that use no cluster."""
+
+    def lend(self) -> Any:
+        return nullcontext()
 
 
 def partition(index: int = 0, **values: Any) -> PartitionSnapshot:
@@ -62,16 +72,21 @@ def test_number_of_requests_does_not_depend_on_topics(
     running: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: Counter[str] = Counter()
-    request = ClientConnection.request
+    request, request_own = ClientConnection.request, ClientConnection.request_own
 
     def counted(self: ClientConnection, key: int, message: object, **options: Any) -> Any:
         sent[type(message).__name__] += 1
         return request(self, key, message, **options)
 
+    def counted_own(self: ClientConnection, key: int, message: object) -> Any:
+        sent[type(message).__name__] += 1
+        return request_own(self, key, message)
+
     with Cluster(running.bootstrap) as cluster:
         own = OwnBroker()
         take_snapshot(cluster, own)
         monkeypatch.setattr(ClientConnection, "request", counted)
+        monkeypatch.setattr(ClientConnection, "request_own", counted_own)
         few = take_snapshot(cluster, own)
         before, sent = sent.copy(), Counter()
         for number in range(30):
@@ -80,6 +95,7 @@ def test_number_of_requests_does_not_depend_on_topics(
         many = take_snapshot(cluster, own)
         assert len(many.topics) == len(few.topics) + 30
         assert sent == before
+        assert "GroupActivityRequest" not in sent
     assert own.known is True
 
 
@@ -96,13 +112,7 @@ def test_cache_asks_once_for_all_readers() -> None:
             may_end.wait(60)
         return made_of([topic("t", partition(log_end=taken))])
 
-    class Pool(ClusterPool):
-        def lend(self) -> Any:
-            from contextlib import nullcontext
-
-            return nullcontext()
-
-    cache = SnapshotCache(Pool("127.0.0.1:1"), OwnBroker(), lambda: now, take)
+    cache = SnapshotCache(NoPool("127.0.0.1:1"), OwnBroker(), lambda: now, take)
     first = cache.read()
     assert cache.read() is first
     now += 3
@@ -114,6 +124,41 @@ def test_cache_asks_once_for_all_readers() -> None:
     thread.join(60)
     assert taken == 2
     assert cache.read() is not first
+
+
+def test_slow_snapshot_is_shown_for_longer() -> None:
+    now, taken = 100.0, 0
+
+    def take(cluster: Cluster, own: OwnBroker) -> ClusterSnapshot:
+        nonlocal now, taken
+        taken += 1
+        now += 3
+        return made_of([])
+
+    cache = SnapshotCache(NoPool("127.0.0.1:1"), OwnBroker(), lambda: now, take)
+    cache.read()
+    for _ in range(29):
+        now += 1
+        cache.read()
+    assert taken == 1
+    now += 2
+    cache.read()
+    assert taken == 2
+
+
+def test_another_kafka_is_asked_once_for_what_it_does_not_know() -> None:
+    with broker() as other:
+        create_topic(other.bootstrap, "t")
+        TopicProducer(other.bootstrap).send("t", b"v")
+        fault = other.drop(TIER, times=None)
+        own = OwnBroker()
+        with Cluster(other.bootstrap) as cluster:
+            for _ in range(3):
+                assert take_snapshot(cluster, own).topics["t"].records == 1
+                (shown,) = describe_topic(cluster, own, "t").maps
+                assert [span.place for span in shown.spans] == [RecordPlace.BROKER]
+                assert not shown.exact
+        assert fault.used == 1
 
 
 def test_failure_keeps_the_last_snapshot_with_a_sentence() -> None:
@@ -202,8 +247,6 @@ def test_pool_closes_connections_after_a_failure(running: InProcessBroker) -> No
 def test_pool_refuses_more_callers_than_it_serves(
     running: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from contextlib import ExitStack
-
     from kafkawire.console.views import pool as module
 
     monkeypatch.setattr(module, "PATIENCE_S", 0.0)

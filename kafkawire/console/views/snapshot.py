@@ -219,7 +219,7 @@ def read_topics(cluster: Cluster, rows: list[Any]) -> dict[str, TopicSnapshot]:
 
 def _read_groups(cluster: Cluster, listed: list[GroupListing]) -> dict[str, GroupSnapshot]:
     try:
-        found = lag_of(cluster, [(row.group, row.coordinator) for row in listed])
+        found = lag_of(cluster, [(row.group, row.coordinator) for row in listed], activity=False)
     except BrokerError:  # one of them, such as a group that was deleted meanwhile
         return {row.group: _read_group(cluster, row) for row in listed}
     return {row.group: _group_state(row, each) for row, each in zip(listed, found, strict=True)}
@@ -227,7 +227,7 @@ def _read_groups(cluster: Cluster, listed: list[GroupListing]) -> dict[str, Grou
 
 def _read_group(cluster: Cluster, listed: GroupListing) -> GroupSnapshot:
     try:
-        (found,) = lag_of(cluster, [(listed.group, listed.coordinator)])
+        (found,) = lag_of(cluster, [(listed.group, listed.coordinator)], activity=False)
     except BrokerError as error:
         return GroupSnapshot(listed.group, listed.state, listed.kind, 0, None, {}, {}, str(error))
     return _group_state(listed, found)
@@ -252,8 +252,11 @@ def _group_state(listed: GroupListing, found: GroupLag) -> GroupSnapshot:
 
 FRESH_S = 2.0
 """A snapshot of this age is shown as it is."""
+REST = 10
+"""A snapshot of a large cluster is shown for this many times as long as it took, so that the
+console keeps the brokers busy for a tenth of the time at most."""
 STALE_S = 15.0
-"""An older one is not shown: a page waits for the next."""
+"""A snapshot that is this much older is not shown: a page waits for the next."""
 PATIENCE_S = 5.0
 """How long a page waits for another thread's snapshot, as of a broker that does not answer."""
 MAX_SAMPLES = 900
@@ -300,22 +303,24 @@ class SnapshotCache:
         self._clock = clock
         self._take = take
         self._known = Known()
-        self._at = -STALE_S
+        self._until = clock() - STALE_S
         self._taking = threading.Lock()
         self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
 
     def read(self) -> Known:
-        """Return what is known, taking a snapshot if the last is older than FRESH_S. While another
-        thread takes one, the last is returned unless it is older than STALE_S."""
-        age = self._clock() - self._at
-        if age < FRESH_S:
+        """Return what is known, taking a snapshot if the last is not fresh. While another thread
+        takes one, the last is returned unless it is too old."""
+        late_s = self._clock() - self._until
+        if late_s < 0:
             return self._known
-        if not self._taking.acquire(timeout=PATIENCE_S if age >= STALE_S else 0):
+        if not self._taking.acquire(timeout=PATIENCE_S if late_s >= STALE_S else 0):
             return self._known
         try:
-            if self._clock() - self._at >= FRESH_S:
+            begun = self._clock()
+            if begun >= self._until:
                 self._known = self._refresh()
-                self._at = self._clock()
+                now = self._clock()
+                self._until = now + max(FRESH_S, REST * (now - begun))
             return self._known
         finally:
             self._taking.release()
