@@ -131,6 +131,12 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.reading.files.broker_queries.pause", lambda attempt: None)
 
 
+@pytest.fixture(autouse=True)
+def no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`console` would serve until it is ended."""
+    monkeypatch.setattr("kafkawire.cli.console._serve", lambda _, accepting: accepting.close())
+
+
 def check(path: tuple[str, ...], words: list[str]) -> Any:
     """Check that it ends with one of our exit codes and a sentence or the usage, not with a
     traceback."""
