@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from html.parser import HTMLParser
 
 import pytest
+from confluent_kafka import Consumer
 from starlette.testclient import TestClient
 
 from kafkawire.client.cluster import Cluster
@@ -148,6 +149,30 @@ def test_topic_shows_each_partition_and_its_groups(
     assert f"{RECORDS} records" in text
     known = pages.get("/group?name=billing").text
     assert "lag 20 over 1 partition." in known
+
+
+@pytest.mark.real
+def test_members_of_a_real_consumer_are_shown(running: InProcessBroker, pages: TestClient) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": running.bootstrap,
+            "group.id": "real",
+            "client.id": "<b>client</b>",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.subscribe([ORDERS])
+        (record,) = consumer.consume(1, timeout=60)
+        consumer.commit(record, asynchronous=False)
+        text = pages.get("/group?name=real").text
+    finally:
+        consumer.close()
+    check_page(text)
+    assert "&lt;b&gt;client&lt;/b&gt;" in text
+    assert f"1 member, lag {RECORDS - 1} over {PARTITIONS} partitions" in text
+    assert "Nothing stops the group" in text
 
 
 def test_records_are_read_from_an_offset_on(pages: TestClient) -> None:
