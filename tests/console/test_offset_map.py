@@ -28,6 +28,7 @@ from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.topics import TopicDetail, describe_topic
 from tests.kit.tier.commands import (
     URL,
+    Typed,
     all_uploaded,
     buckets_in_memory,  # noqa: F401  (a fixture, by name)
     tiered,
@@ -108,34 +109,46 @@ def test_bars_fill_the_width_and_stay_inside() -> None:
     assert [mark.slug for mark in drawn.marks] == ["group", "group", "stable"]
 
 
+def describe(tier: Typed) -> TopicDetail:
+    with Cluster(tier.address) as cluster:
+        return describe_topic(cluster, OwnBroker(), "t")
+
+
+async def until(tier: Typed, settled: Callable[[Spans], bool]) -> TopicDetail:
+    """Describe the topic until the spans of its first partition satisfy a condition."""
+    while True:
+        found = await asyncio.to_thread(describe, tier)
+        if settled(short(found.maps[0].spans)):
+            return found
+        await asyncio.sleep(0.05)
+
+
 @pytest.mark.real
 async def test_map_follows_records_from_journal_to_bucket(
     tmp_path: Path, buckets: dict[str, FakeBucket]
 ) -> None:
     async with tiered(tmp_path / "data", journal_roll_ms="600000") as tier:
         await tier.produce("t", 3)
-
-        def describe() -> TopicDetail:
-            with Cluster(tier.address) as cluster:
-                return describe_topic(cluster, OwnBroker(), "t")
-
-        async def until(settled: Callable[[Spans], bool]) -> PartitionMap:
-            while True:
-                found = (await asyncio.to_thread(describe)).maps[0]
-                if settled(short(found.spans)):
-                    return found
-                await asyncio.sleep(0.05)
-
-        first = await until(bool)
+        first = (await until(tier, bool)).maps[0]
         assert (short(first.spans), first.exact) == ([(0, 3, JOURNAL)], True)
         await tier.until(all_uploaded, "why")
-        uploaded = await until(lambda spans: spans == [(0, 3, BOTH)])
-        (span,) = uploaded.spans
+        uploaded = await until(tier, lambda spans: spans == [(0, 3, BOTH)])
+        (span,) = uploaded.maps[0].spans
         assert span.object is not None
         keys = [key.replace("-", "") for key in buckets[URL].objects]
         assert any(span.object in key for key in keys)
         await tier.produce("t", 2)
-        mixed = await until(lambda spans: len(spans) == 2)
-        assert short(mixed.spans) == [(0, 3, BOTH), (3, 5, JOURNAL)]
-        state = (await asyncio.to_thread(describe)).maps[1]
-        assert state.spans == ()
+        mixed = await until(tier, lambda spans: len(spans) == 2)
+        assert short(mixed.maps[0].spans) == [(0, 3, BOTH), (3, 5, JOURNAL)]
+        assert mixed.maps[1].spans == ()
+
+
+@pytest.mark.real
+async def test_map_shows_what_is_only_in_the_bucket(
+    tmp_path: Path, buckets: dict[str, FakeBucket]
+) -> None:
+    quick = {"journal_roll_ms": "50", "log_retention_check_interval_ms": "50"}
+    async with tiered(tmp_path / "data", **quick) as tier:
+        await tier.produce("t", 3, local_retention_ms="1")
+        found = await until(tier, lambda spans: spans == [(0, 3, REMOTE)])
+        assert found.remote_share == 1

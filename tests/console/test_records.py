@@ -12,6 +12,8 @@ import pytest
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
+from kafkawire.client.offsets import leaders
+from kafkawire.client.producer import produce
 from kafkawire.console.queries import WrongInput, parse_positions, parse_time, positions_text
 from kafkawire.console.views.records import (
     FoundRecord,
@@ -103,6 +105,19 @@ def test_bound_of_bytes_ends_a_page_and_the_next_continues(cluster: Cluster) -> 
     assert first.offsets + second.offsets == RECORDS
     newest = read_records(cluster, RecordQuery(ORDERS, limit=5), budget_bytes=1)
     assert len(newest.records) >= 1, "a page has a record, whatever its size"
+
+
+def test_newest_records_of_one_batch_are_read_at_once(
+    running: InProcessBroker, cluster: Cluster
+) -> None:
+    create_topic(running.bootstrap, "batch")
+    place = "batch", 0
+    values = [(None, b"%d" % number) for number in range(40)]
+    assert produce(cluster, leaders(cluster, ["batch"])[place], place, values, 1) == 0
+    page = read_records(cluster, RecordQuery("batch", limit=10))
+    assert places(list(page.records)) == [(0, offset) for offset in range(39, 29, -1)]
+    assert page.fetched_bytes == page.records[0].batch_bytes
+    assert page.more == {0: 30}
 
 
 def test_bound_of_time_ends_a_page(cluster: Cluster) -> None:
