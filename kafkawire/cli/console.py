@@ -19,7 +19,7 @@ from kafkawire.extras import need
 from kafkawire.log_lines import address_of
 
 if TYPE_CHECKING:
-    from kafkawire.console.app import ConsoleOptions
+    from kafkawire.console.web.frame import ConsoleOptions
 
 LISTEN = "127.0.0.1:8080"
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
@@ -62,7 +62,7 @@ def console(
         accepting = _listen(host, port)
     except OSError as error:
         fail(f"--listen={listen}: it cannot be listened on ({_reason(error)})")
-    from kafkawire.console.app import ConsoleOptions
+    from kafkawire.console.web.frame import ConsoleOptions
 
     options = ConsoleOptions(server, (*LOOPBACK_NAMES, host.lower()), security, allow_changes)
     print(f"http://{address_of(host, int(accepting.getsockname()[1]))}/", flush=True)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from starlette.testclient import TestClient
 
-from kafkawire.console.app import ConsoleOptions, application
+from kafkawire.console.app import application
+from kafkawire.console.web.frame import ConsoleOptions
 from kafkawire.testing import InProcessBroker, TopicProducer, broker, create_topic
 
 ORDERS, PARTITIONS, RECORDS = "orders", 3, 90

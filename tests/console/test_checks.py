@@ -1,6 +1,6 @@
 """Which requests the console refuses, the headers of its answers, and what its files may contain.
 
-Covers: kafkawire.console.security, kafkawire.console.live.
+Covers: kafkawire.console.web.security, kafkawire.console.web.live.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from kafkawire.console import live
-from kafkawire.console.live import Streams, event, repeat
-from kafkawire.console.security import MAX_BODY_BYTES, POLICY, host_name
+from kafkawire.console.web import live
+from kafkawire.console.web.live import Streams, event, repeat
+from kafkawire.console.web.security import MAX_BODY_BYTES, POLICY, host_name
 
 PACKAGE = Path(str(files("kafkawire.console")))
 VENDORED = {  # of the npm packages htmx.org 4.0.1 and uplot 1.6.32

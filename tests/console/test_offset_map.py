@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from kafkawire.client.cluster import Cluster
-from kafkawire.console.rendering import MIN_WIDTH, WIDTH, bars
 from kafkawire.console.views.offset_map import (
     MAX_SPANS,
     MapSpan,
@@ -26,6 +25,7 @@ from kafkawire.console.views.offset_map import (
 )
 from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.topics import TopicDetail, describe_topic
+from kafkawire.console.web.rendering import MIN_WIDTH, WIDTH, bars
 from tests.kit.tier.commands import (
     URL,
     Typed,

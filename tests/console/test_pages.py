@@ -1,6 +1,8 @@
 """Every page of the console against a broker, with what strangers may write into it.
 
-Covers: kafkawire.console.app, kafkawire.console.rendering, kafkawire.console.views.pool,
+Covers: kafkawire.console.app, kafkawire.console.pages.groups, kafkawire.console.pages.overview,
+kafkawire.console.pages.records, kafkawire.console.pages.topics, kafkawire.console.web.frame,
+kafkawire.console.web.rendering, kafkawire.console.web.viewer, kafkawire.console.views.pool,
 kafkawire.console.views.groups.
 """
 
@@ -16,9 +18,10 @@ from starlette.testclient import TestClient
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.offsets import call_coordinator, commit
-from kafkawire.console.app import ConsoleOptions, application
-from kafkawire.console.rendering import link, number, percent, utc
+from kafkawire.console.app import application
 from kafkawire.console.views import snapshot
+from kafkawire.console.web.frame import ConsoleOptions
+from kafkawire.console.web.rendering import link, number, percent, utc
 from kafkawire.testing import InProcessBroker, TopicProducer, broker, create_topic
 from tests.console.conftest import ORDERS, PARTITIONS, RECORDS
 

@@ -1,6 +1,6 @@
 """Reading records page by page: every record once, bounds, and the report of what was searched.
 
-Covers: kafkawire.console.views.records, kafkawire.console.queries.
+Covers: kafkawire.console.views.records, kafkawire.console.web.queries.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import leaders
 from kafkawire.client.producer import produce
-from kafkawire.console.queries import WrongInput, parse_positions, parse_time, positions_text
 from kafkawire.console.views.records import (
     FoundRecord,
     RecordOrder,
@@ -22,6 +21,7 @@ from kafkawire.console.views.records import (
     RecordQuery,
     read_records,
 )
+from kafkawire.console.web.queries import WrongInput, parse_positions, parse_time, positions_text
 from kafkawire.testing import InProcessBroker, TopicProducer, create_topic
 from tests.console.conftest import ORDERS, PARTITIONS, RECORDS
 

@@ -16,6 +16,7 @@ from kafkawire.console.views.records import (
     RecordQuery,
 )
 
+MAX_PAGE = 1_000_000
 INT32, INT64 = 2**31 - 1, 2**63 - 1
 WHERE = ("newest", "oldest", "offset", "time")
 _POSITION = re.compile(r"([0-9]{1,10}):([0-9]{1,19})")

@@ -1,0 +1,64 @@
+"""The overview: the health of the cluster in one sentence, what is wrong, and plots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from kafkawire.console.views.health import judge
+from kafkawire.console.views.snapshot import Known
+from kafkawire.console.web.frame import PageFrame
+from kafkawire.console.web.live import repeat
+
+
+class OverviewPages:
+    """The first page, and the stream that keeps it up to date."""
+
+    def __init__(self, frame: PageFrame) -> None:
+        self._frame = frame
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes of these pages."""
+        return [
+            Route("/", self.show_overview),
+            Route("/events/overview", self.show_overview_events),
+            Route("/samples", self.show_samples),
+        ]
+
+    async def show_overview(self, request: Request) -> Response:
+        """Serve the health of the cluster in one sentence, and what is wrong."""
+        known = await self._frame.read_known(request)
+        return self._frame.page(request, "overview.html", known, **_overview(known))
+
+    async def show_overview_events(self, request: Request) -> Response:
+        """Stream the changing part of the overview."""
+        client = request.client.host if request.client is not None else ""
+        if self._frame.streams.full(client):
+            raise HTTPException(503, "Too many pages are open: close one.")
+
+        async def render() -> str:
+            known = await self._frame.read_known(request)
+            return self._frame.render("_overview.html", known, **_overview(known))
+
+        return StreamingResponse(
+            repeat(self._frame.streams, client, render), media_type="text/event-stream"
+        )
+
+    async def show_samples(self, request: Request) -> Response:
+        """Serve the points of the plots: seconds since 1970, records per second, lag."""
+        samples = (await self._frame.read_known(request)).samples
+        return JSONResponse(
+            {
+                "at": [each.at_ms / 1000 for each in samples],
+                "rate": [round(each.rate, 1) for each in samples],
+                "lag": [each.lag for each in samples],
+            }
+        )
+
+
+def _overview(known: Known) -> dict[str, Any]:
+    return {"health": judge(known)}

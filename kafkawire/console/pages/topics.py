@@ -1,0 +1,58 @@
+"""The list of topics, and one topic with the map of its offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from kafkawire.console.views.topics import SORTS, describe_topic, list_topics
+from kafkawire.console.web.frame import PageFrame
+from kafkawire.console.web.queries import MAX_PAGE, WrongInput, read_number, text_param
+
+
+class TopicPages:
+    """Pages below /topics, without their records."""
+
+    def __init__(self, frame: PageFrame) -> None:
+        self._frame = frame
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes of these pages."""
+        return [
+            Route("/topics", self.show_topics),
+            Route("/topics/{topic}", self.show_topic),
+        ]
+
+    async def show_topics(self, request: Request) -> Response:
+        """Serve the list of topics: a filter, an order, a page."""
+        text, sort = text_param(request, "q"), text_param(request, "sort") or "name"
+        internal = text_param(request, "internal") == "1"
+        page = read_number("page", text_param(request, "page") or "1", 1, MAX_PAGE)
+        if sort not in SORTS:
+            raise WrongInput("sort", sort, "one of " + ", ".join(SORTS))
+        known = await self._frame.read_known(request)
+        found = list_topics(known, text, sort, page, internal)
+        return self._frame.page(
+            request, "topics.html", known, "_topics.html",
+            found=found, q=text, sort=sort, internal=internal,
+        )  # fmt: skip
+
+    async def show_topic(self, request: Request) -> Response:
+        """Serve one topic with the map of its offsets."""
+        name = request.path_params["topic"]
+        first = read_number("first", text_param(request, "first") or "0", 0, 2**31 - 1)
+        known = await self._frame.read_known(request)
+        found = await self._frame.ask(
+            request,
+            lambda cluster: describe_topic(cluster, self._frame.viewer(request).own, name, first),
+        )
+        readers = [] if known.snapshot is None else known.snapshot.readers.get(name, [])
+        flags: Mapping[int, Mapping[str, int]] = {}
+        if known.snapshot is not None:
+            flags = known.snapshot.flags(name)
+        return self._frame.page(
+            request, "topic.html", known, found=found, readers=readers, flags=flags
+        )
