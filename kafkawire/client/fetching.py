@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import ClientError, check
+from kafkawire.client.errors import BrokerError, ClientError, check
 from kafkawire.client.offsets import READ_UNCOMMITTED, Partition
 from kafkawire.codec.batches import (
     CONTROL,
@@ -156,8 +157,51 @@ def fetch(
         time.sleep(max(PAUSE_S, min(answer.throttle_time_ms / 1000, until - time.monotonic())))
     got = answer.responses[0].partitions[0]
     check(f"{topic}-{index} at offset {offset}", got.error_code)
-    aborted = [(each.producer_id, each.first_offset) for each in got.aborted_transactions or ()]
-    records = b"" if got.records is None else got.records
+    return _read_answer(got)
+
+
+def fetch_partitions(
+    cluster: Cluster,
+    node: int,
+    positions: Mapping[Partition, int],
+    wait_ms: int,
+    *,
+    max_bytes: int = PART_BYTES,
+    isolation: int = READ_UNCOMMITTED,
+) -> dict[Partition, Fetched | BrokerError]:
+    """Fetch batches of several partitions that the broker `node` leads, from their positions on;
+    wait up to `wait_ms` for one. Partitions are served in the order given, until there are
+    `max_bytes`; the others are empty, or left out. ClientError if all fails."""
+    from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+    topics: dict[str, FetchTopic] = {}
+    for (topic, index), offset in positions.items():
+        rows = topics.setdefault(topic, FetchTopic(topic=topic, partitions=[])).partitions
+        rows.append(
+            FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
+        )
+    asked = FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=isolation,
+        topics=list(topics.values()),
+    )
+    answer = cluster.node(node).request(FETCH, asked, at_most=NAMES_UNTIL)
+    check("Fetch", answer.error_code)
+    found: dict[Partition, Fetched | BrokerError] = {}
+    for response in answer.responses:
+        for row in response.partitions:
+            what = f"{response.topic}-{row.partition_index}"
+            found[response.topic, row.partition_index] = (
+                BrokerError(what, row.error_code) if row.error_code else _read_answer(row)
+            )
+    return found
+
+
+def _read_answer(row: Any) -> Fetched:
+    aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions or ()]
+    records = b"" if row.records is None else row.records
     return Fetched(
-        got.log_start_offset, got.high_watermark, got.last_stable_offset, records, aborted
+        row.log_start_offset, row.high_watermark, row.last_stable_offset, records, aborted
     )

@@ -119,12 +119,13 @@ _PRODUCER = Struct(">qhi")
 
 
 class Failure(NamedTuple):
-    """Records of one partition that were not stored: numbers as passed to `send`, and the
-    reason."""
+    """Records of one partition that were not stored: numbers as passed to `send`, the reason, and
+    the broker's error code (0: none)."""
 
     partition: Partition
     numbers: Sequence[int]
     reason: str
+    code: int = 0
 
 
 class _Pending(NamedTuple):
@@ -153,8 +154,10 @@ class _Buffer:
 
 
 class Producer:
-    """Appends records to partitions. `failed` is called for records that were not stored; `close`
-    or `flush` sends the rest. `codec`: number of a compression; `acks`: -1 (all), 1 or 0.
+    """Appends records to partitions. `failed` is called for records that were not stored, and
+    `acknowledged` for those that were, with their partition, numbers and first offset (-1 if it is
+    not known); `flush` sends what was collected. `codec`: number of a compression; `acks`: -1
+    (all), 1 or 0.
 
     `stored` counts the records that were acknowledged (with acks=0: sent), `first` and `last` have
     their offsets by partition (-1 if not known).
@@ -168,12 +171,14 @@ class Producer:
         codec: int = 0,
         acks: int = -1,
         idempotent: bool = True,
+        acknowledged: Callable[[Partition, Sequence[int], int], None] | None = None,
     ) -> None:
         self.stored = 0
         self.first: dict[Partition, int] = {}
         self.last: dict[Partition, int] = {}
         self._cluster = cluster
         self._failed = failed
+        self._acknowledged = acknowledged
         self._codec = codec
         self._acks = acks
         self._idempotent = idempotent and acks == -1
@@ -265,7 +270,7 @@ class Producer:
                 self._send({partition: half})
             return
         reason = str(BrokerError(_name(partition), result.code, result.message))
-        self._failed(Failure(partition, batch.numbers, reason))
+        self._failed(Failure(partition, batch.numbers, reason, result.code))
 
     def _end(self, batches: Mapping[Partition, _Pending]) -> None:
         """Report the batches as failed and end with an error: the next ones would wait as long."""
@@ -282,6 +287,8 @@ class Producer:
             self.last[partition] = base + batch.amount - 1
         sequence = self._sequences.get(partition, 0)
         self._sequences[partition] = (sequence + batch.amount) % SEQUENCES
+        if self._acknowledged is not None:
+            self._acknowledged(partition, batch.numbers, base)
 
     def _forget(self) -> None:
         """Use a new producer id from now on."""

@@ -88,6 +88,18 @@ def test_batches_have_sequences_of_one_producer(brokers: Brokers) -> None:
     )  # fmt: skip
 
 
+def test_results_of_batches_are_reported(brokers: Brokers) -> None:
+    found: list[Any] = []
+    producer = brokers.producer(acknowledged=lambda *each: found.append(each))
+    sent(producer, b"a", b"b")
+    brokers.script = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    sent(producer, b"c")
+    brokers.script = [ErrorCode.DUPLICATE_SEQUENCE_NUMBER]
+    sent(producer, b"d")
+    assert found == [(PLACE, [0, 1], 0), (PLACE, [0], -1)]
+    assert [each.code for each in brokers.failed] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+
 def test_full_batches_are_sent(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH_RECORDS", 3)
     sent(brokers.producer(), *[b"%d" % n for n in range(8)])
