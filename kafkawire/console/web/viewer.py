@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from kafkawire.client.cluster import Cluster
 from kafkawire.client.security import ClientSecurity
 from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.pool import ClusterPool
+from kafkawire.console.views.produce import RecordProducer
 from kafkawire.console.views.snapshot import SnapshotCache
 
 
@@ -17,7 +19,16 @@ class Viewer:
         self.own = OwnBroker()
         self.snapshots = SnapshotCache(self.pool, self.own)
         self.may_change = may_change
+        self._server = server
+        self._security = security
+        self.producer = RecordProducer(self.connect, may_change)
+
+    def connect(self) -> Cluster:
+        """Return connections that the caller closes, for a consumer that stays open. ClientError
+        if the broker does not answer."""
+        return Cluster(self._server, security=self._security)
 
     def close(self) -> None:
         """Close the connections that are not in use."""
+        self.producer.close()
         self.pool.close()
