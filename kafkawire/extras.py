@@ -19,7 +19,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "reading": ("numpy",),
     "certs": ("cryptography",),
     "oauth": ("joserfc",),
-    "console": ("jinja2", "starlette", "uvicorn"),
+    "console": ("jinja2", "starlette", "uvicorn", "websockets"),
     "rocksdb": ("rocksdict",),
     "keys": ("numba", "numpy"),
     "sql": ("duckdb", "numba", "pyarrow"),

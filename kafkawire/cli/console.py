@@ -106,6 +106,8 @@ def _serve(options: ConsoleOptions, accepting: socket.socket) -> None:
     import uvicorn
 
     from kafkawire.console.app import application
+    from kafkawire.console.web.connections import HttpConnection, SocketConnection
+    from kafkawire.console.web.security import MAX_BODY_BYTES
 
     server: uvicorn.Server | None = None
     config = uvicorn.Config(
@@ -115,6 +117,10 @@ def _serve(options: ConsoleOptions, accepting: socket.socket) -> None:
         server_header=False,
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=SHUTDOWN_S,
+        http=HttpConnection,
+        ws=SocketConnection,
+        ws_max_size=MAX_BODY_BYTES,
+        ws_per_message_deflate=False,  # it takes 64 KiB of memory for each connection
     )
     server = uvicorn.Server(config)
     server.run(sockets=[accepting])
