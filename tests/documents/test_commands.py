@@ -31,6 +31,7 @@ from tests.kit.waiting import wait_until
 
 ELSEWHERE = {
     "docs/getting-started.md#Cold records in S3": "tests/documents/test_sessions.py",
+    "docs/console.md#HTTP API": "tests/console/api/test_openapi.py",
     "docs/pipeline.md": "tests/spark/pipeline/test_docs.py",
     "docs/spark-options.md": "tests/spark/pipeline/test_docs.py",
     "docs/schema-registry.md": "tests/spark/pipeline/test_schema_registry.py",

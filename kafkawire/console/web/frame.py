@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, Response
 
 from kafkawire.client.cluster import Cluster
@@ -42,18 +42,23 @@ class PageFrame:
         self.streams = Streams(stopping)
         self._viewer = Viewer(options.server, options.security, options.allow_changes)
         self._templates = environment()
+        self._closing = [self._viewer.close]
         self._threads = CapacityLimiter(MAX_THREADS)
 
-    def viewer(self, request: Request) -> Viewer:
-        """Return whose connections answer a request."""
-        return self._viewer
+    def viewer(self, request: HTTPConnection) -> Viewer:
+        """Return whose connections answer a request: those of a user who logged in with it."""
+        return getattr(request.state, "viewer", None) or self._viewer
+
+    def close_with(self, close: Callable[[], None]) -> None:
+        """Call `close` when the connections are closed."""
+        self._closing.append(close)
 
     async def read_known(self, request: Request) -> Known:
         """Return the newest facts about the cluster, as the user of a request may see them."""
         read = self.viewer(request).snapshots.read
         return await to_thread.run_sync(read, limiter=self._threads)
 
-    async def ask(self, request: Request, ask: Callable[[Cluster], T]) -> T:
+    async def ask(self, request: HTTPConnection, ask: Callable[[Cluster], T]) -> T:
         """Run a function of `views` in a thread. ClientError."""
         pool = self.viewer(request).pool
 
@@ -90,4 +95,5 @@ class PageFrame:
 
     def close(self) -> None:
         """Close all connections."""
-        self._viewer.close()
+        for close in self._closing:
+            close()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from kafkawire.console.views.records import (
     MAX_NEEDLE,
@@ -30,7 +30,7 @@ class WrongInput(ValueError):
         super().__init__(f"{name}={value[:100]}: it must be {allowed}")
 
 
-def text_param(request: Request, name: str) -> str:
+def text_param(request: HTTPConnection, name: str) -> str:
     """Return a parameter, "" without it. WrongInput if it is too long."""
     text = request.query_params.get(name, "")
     # The positions of a search may be long; the URL as a whole is bounded.
@@ -47,7 +47,7 @@ def read_number(name: str, text: str, low: int, high: int) -> int:
     return int(text)
 
 
-def record_query(topic: str, request: Request) -> RecordQuery:
+def record_query(topic: str, request: HTTPConnection) -> RecordQuery:
     """Return what the parameters of a page of records ask for. WrongInput.
 
     `where`: one of WHERE, with its offset or time in `at`; `after` or `before`: positions at which

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_URL_BYTES = 8 << 10
@@ -21,6 +21,11 @@ MAX_URL_BYTES = 8 << 10
 MAX_BODY_BYTES = 2 << 20
 """A form, or a record of 1 MB as text."""
 SAFE = ("GET", "HEAD")
+STARTS = ("http.response.start", "websocket.http.response.start")
+OF_BROWSERS = (
+    "origin", "referer", "cookie", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"
+)  # fmt: skip
+"""Headers of requests that a browser sends, at least one of them, unless it is a plain GET."""
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -56,15 +61,13 @@ class RequestChecks:
         self._hosts = frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check a request, and pass it on; others than HTTP are refused."""
+        """Check a request, and pass it on."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":
-            raise ValueError(f"{scope['type']} is not served")
 
         async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] in STARTS:
                 headers = MutableHeaders(scope=message)
                 if scope["path"].startswith("/static/"):  # no data, and checked by its ETag
                     headers["cache-control"] = "no-cache"
@@ -75,10 +78,13 @@ class RequestChecks:
         refused = self._refuse(scope)
         if refused is not None:
             status, sentence = refused
-            response = PlainTextResponse(f"{sentence}\n", status)
+            response: Response = PlainTextResponse(f"{sentence}\n", status)
+            if scope["path"].startswith("/api/"):
+                response = JSONResponse({"error": sentence}, status)
             await response(scope, receive, send_with_headers)
             return
-        await self._app(scope, _bound_body(receive), send_with_headers)
+        bounded = _bound_body(receive) if scope["type"] == "http" else receive
+        await self._app(scope, bounded, send_with_headers)
 
     def _refuse(self, scope: Scope) -> tuple[int, str] | None:
         """Return status and sentence for a request that is refused."""
@@ -88,20 +94,30 @@ class RequestChecks:
             return 421, "The console is not served under this host name."
         if len(scope["raw_path"] or b"") + len(scope["query_string"]) > MAX_URL_BYTES:
             return 414, f"The URL has more than {MAX_URL_BYTES} bytes."
+        if scope["path"].startswith("/api/") and not any(name in headers for name in OF_BROWSERS):
+            # A program: browsers send Origin with each POST and each WebSocket, so that a page of
+            # another site cannot do this; without a cookie it would have no user's rights either.
+            return _refuse_length(headers)
         site = headers.get("sec-fetch-site", "same-origin")
-        if scope["method"] in SAFE:
+        # A WebSocket is opened by GET, but is not read-only, and no policy of browsers guards it.
+        if scope["type"] == "http" and scope["method"] in SAFE:
             # A link from elsewhere opens a page; scripts from elsewhere read nothing.
             opens = headers.get("sec-fetch-mode", "navigate") == "navigate"
             if site not in ("same-origin", "none") and not opens:
                 return 403, "Pages of other origins may not read the console."
             return None
-        origin = headers.get("origin") or headers.get("referer", "")
-        if site != "same-origin" or not _same_origin(origin, scope["scheme"], host):
+        origin = headers.get("origin") or headers.get("referer") or ""
+        scheme = str(scope["scheme"]).replace("ws", "http", 1)
+        if site != "same-origin" or not _same_origin(origin, scheme, host):
             return 403, "Only the console's own pages may change something."
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
-            return 413, f"The request has more than {MAX_BODY_BYTES} bytes."
-        return None
+        return _refuse_length(headers)
+
+
+def _refuse_length(headers: Headers) -> tuple[int, str] | None:
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdecimal()) or int(length) > MAX_BODY_BYTES:
+        return 413, f"The request has more than {MAX_BODY_BYTES} bytes."
+    return None
 
 
 def host_name(host: str) -> str:

@@ -1,0 +1,267 @@
+"""Operations on topics, groups and the remote tier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from kafkawire.client.errors import ClientError
+from kafkawire.client.groups import GroupDescription
+from kafkawire.console.api.declared import (
+    FLAG,
+    INTEGER,
+    TEXT,
+    ApiOperation,
+    Param,
+    Schema,
+    fields,
+    list_of,
+    nullable,
+)
+from kafkawire.console.api.record_json import check_names, load_object, read_integer
+from kafkawire.console.views.groups import describe_group_lag, list_groups_page
+from kafkawire.console.views.snapshot import Known
+from kafkawire.console.views.topic_changes import create_topic, delete_topic, reset_group
+from kafkawire.console.views.topics import SORTS, describe_topic, list_topics
+from kafkawire.console.web.frame import PageFrame
+from kafkawire.console.web.queries import (
+    INT32,
+    MAX_PAGE,
+    WHERE,
+    WrongInput,
+    parse_time,
+    read_number,
+    text_param,
+)
+
+FILTER = Param("q", "part of the name, in any case")
+PAGE_NUMBER = Param("page", "number of the page of 100 rows, from 1", INTEGER)
+SETTINGS: Schema = {"type": "object", "additionalProperties": nullable(TEXT)}
+PAGED: dict[str, Schema] = {"matching": INTEGER, "page": INTEGER, "pages": INTEGER}
+TOPIC_ROW = fields({
+    "name": TEXT, "internal": FLAG, "partitions": INTEGER, "records": INTEGER,
+    "rate": nullable({"type": "number"}), "groups": INTEGER,
+})  # fmt: skip
+NEW_TOPIC = fields({"name": TEXT}, {"partitions": INTEGER, "configs": SETTINGS})
+TOPIC = fields({
+    "name": TEXT, "id": TEXT, "internal": FLAG, "configs": SETTINGS,
+    "partitions": list_of(fields({
+        "partition": INTEGER, "leader": INTEGER, "replicas": list_of(INTEGER),
+        "in_sync": list_of(INTEGER), "log_start": nullable(INTEGER),
+        "log_end": nullable(INTEGER), "last_stable": nullable(INTEGER),
+    })),
+    "partition_count": INTEGER,
+})  # fmt: skip
+GROUP_ROW = fields({
+    "name": TEXT, "state": TEXT, "type": TEXT, "members": INTEGER, "lag": nullable(INTEGER),
+})  # fmt: skip
+GROUP = fields({
+    "name": TEXT, "state": TEXT, "type": TEXT, "lag": INTEGER,
+    "members": list_of(fields({"id": TEXT, "client": TEXT, "host": TEXT})),
+    "partitions": list_of(fields({
+        "topic": TEXT, "partition": INTEGER, "committed": nullable(INTEGER),
+        "log_end": nullable(INTEGER), "lag": nullable(INTEGER), "member": nullable(TEXT),
+    })),
+    "why": list_of(TEXT),
+})  # fmt: skip
+RESET = fields({"topic": TEXT, "where": TEXT}, {"at": TEXT, "partition": INTEGER})
+GROUP_NAME = Param("name", "the group: it may have any name, so it is no part of the path")
+
+
+class SubjectApi:
+    """Topics, groups and the tier: what the pages of the same names show."""
+
+    def __init__(self, frame: PageFrame) -> None:
+        self._frame = frame
+
+    def operations(self) -> list[ApiOperation]:
+        """Return the declarations."""
+        topics, topic, group = "/api/topics", "/api/topics/{topic}", "/api/group"
+        return [
+            ApiOperation(
+                "GET", topics, "listTopics", "List topics", self.list_topics,
+                [FILTER, Param("sort", "one of " + ", ".join(SORTS)), PAGE_NUMBER,
+                 Param("internal", "1: internal topics, too")],
+                answers={200: ("A page", fields({"topics": list_of(TOPIC_ROW), **PAGED}))},
+            ),
+            ApiOperation(
+                "POST", topics, "createTopic", "Create a topic", self.create_topic,
+                body={"application/json": NEW_TOPIC}, answers={201: ("Created", None)},
+            ),
+            ApiOperation(
+                "GET", topic, "describeTopic", "Describe a topic, with 50 of its partitions",
+                self.describe_topic, [Param("first", "the first partition to describe", INTEGER)],
+                answers={200: ("The topic", TOPIC)},
+            ),
+            ApiOperation(
+                "DELETE", topic, "deleteTopic", "Delete a topic and its records",
+                self.delete_topic, answers={204: ("Deleted", None)},
+            ),
+            ApiOperation(
+                "GET", "/api/groups", "listGroups", "List groups", self.list_groups,
+                [FILTER, Param("sort", "lag or name"), PAGE_NUMBER],
+                answers={200: ("A page", fields({"groups": list_of(GROUP_ROW), **PAGED}))},
+            ),
+            ApiOperation(
+                "GET", group, "describeGroup", "Describe a group: lag, and what stops it",
+                self.describe_group, [GROUP_NAME], answers={200: ("The group", GROUP)},
+            ),
+            ApiOperation(
+                "POST", f"{group}/offsets", "resetGroup",
+                "Reset the committed offsets of a group without members", self.reset_group,
+                [GROUP_NAME], {"application/json": RESET},
+                {200: ("The new offsets", fields({"committed": list_of(fields(
+                    {"partition": INTEGER, "offset": INTEGER}))}))},
+            ),
+            ApiOperation(
+                "GET", "/api/tier", "describeTier",
+                "Describe the remote tier, and why records are not uploaded; null without one",
+                self.describe_tier, answers={200: ("The tier", nullable({"type": "object"}))},
+            ),
+        ]  # fmt: skip
+
+    async def list_topics(self, request: Request) -> Response:
+        """Answer with a page of topics."""
+        sort = text_param(request, "sort") or "name"
+        if sort not in SORTS:
+            raise WrongInput("sort", sort, "one of " + ", ".join(SORTS))
+        internal = text_param(request, "internal") == "1"
+        known = await self._read_known(request)
+        found = list_topics(known, text_param(request, "q"), sort, _page(request), internal)
+        rows = [
+            {"name": row.name, "internal": row.internal, "partitions": row.partitions,
+             "records": row.records, "rate": row.rate, "groups": row.groups}
+            for row in found.rows
+        ]  # fmt: skip
+        paged = {"matching": found.matching, "page": found.page, "pages": found.pages}
+        return JSONResponse({"topics": rows, **paged})
+
+    async def create_topic(self, request: Request) -> Response:
+        """Create a topic."""
+        body = load_object(await request.body())
+        check_names("body", body, NEW_TOPIC["properties"])
+        name, configs = _text(body, "name"), body.get("configs", {})
+        if not isinstance(configs, dict) or not all(
+            value is None or isinstance(value, str) for value in configs.values()
+        ):
+            raise WrongInput("body.configs", "", "an object with a string for each setting")
+        partitions = read_integer(body, "partitions", INT32)
+        count = -1 if partitions is None else partitions
+        may = self._frame.viewer(request).may_change
+        await self._frame.ask(
+            request, lambda cluster: create_topic(cluster, may, name, count, configs)
+        )
+        return Response(status_code=201)
+
+    async def describe_topic(self, request: Request) -> Response:
+        """Answer with a topic."""
+        name = request.path_params["topic"]
+        first = read_number("first", text_param(request, "first") or "0", 0, INT32)
+        own = self._frame.viewer(request).own
+        found = await self._frame.ask(
+            request, lambda cluster: describe_topic(cluster, own, name, first)
+        )
+        rows = [
+            {"partition": row.partition, "leader": row.leader, "replicas": list(row.replicas),
+             "in_sync": list(row.in_sync), "log_start": row.log_start, "log_end": row.log_end,
+             "last_stable": row.stable}
+            for row in found.maps
+        ]  # fmt: skip
+        return JSONResponse({
+            "name": found.name, "id": found.topic_id, "internal": found.internal,
+            "configs": dict(found.configs), "partitions": rows,
+            "partition_count": found.partitions,
+        })  # fmt: skip
+
+    async def delete_topic(self, request: Request) -> Response:
+        """Delete a topic."""
+        name, may = request.path_params["topic"], self._frame.viewer(request).may_change
+        await self._frame.ask(request, lambda cluster: delete_topic(cluster, may, name))
+        return Response(status_code=204)
+
+    async def list_groups(self, request: Request) -> Response:
+        """Answer with a page of groups."""
+        sort = text_param(request, "sort") or "lag"
+        if sort not in ("lag", "name"):
+            raise WrongInput("sort", sort, "lag or name")
+        known = await self._read_known(request)
+        found = list_groups_page(known, text_param(request, "q"), sort, _page(request))
+        rows = [
+            {"name": row.group, "state": row.state, "type": row.kind, "members": row.members,
+             "lag": row.lag}
+            for row in found.rows
+        ]  # fmt: skip
+        paged = {"matching": found.matching, "page": found.page, "pages": found.pages}
+        return JSONResponse({"groups": rows, **paged})
+
+    async def describe_group(self, request: Request) -> Response:
+        """Answer with a group."""
+        name = _group(request)
+        found = await self._frame.ask(request, lambda cluster: describe_group_lag(cluster, name))
+        group: GroupDescription = found.lag.description
+        members = [
+            {"id": row.member, "client": row.client, "host": row.host} for row in group.members
+        ]
+        rows = [
+            {"topic": row.partition[0], "partition": row.partition[1], "committed": row.committed,
+             "log_end": row.log_end, "lag": row.lag, "member": row.owner}
+            for row in found.lag.partitions
+        ]  # fmt: skip
+        return JSONResponse({
+            "name": name, "state": group.state, "type": group.kind,
+            "lag": found.lag.totals().lag, "members": members, "partitions": rows,
+            "why": [cause.sentence for cause in found.causes],
+        })  # fmt: skip
+
+    async def reset_group(self, request: Request) -> Response:
+        """Reset the offsets of a group in a topic."""
+        name, body = _group(request), load_object(await request.body())
+        check_names("body", body, RESET["properties"])
+        topic, where = _text(body, "topic"), _text(body, "where")
+        at: int | None = None
+        if where == "time":
+            at = parse_time("body.at", _text(body, "at"))
+        elif where == "offset":
+            at = read_number("body.at", _text(body, "at"), 0, 2**63 - 1)
+        elif where not in WHERE:
+            raise WrongInput("body.where", where, "one of " + ", ".join(WHERE))
+        partition = read_integer(body, "partition", INT32)
+        may = self._frame.viewer(request).may_change
+        found = await self._frame.ask(
+            request, lambda cluster: reset_group(cluster, may, name, topic, where, at, partition)
+        )
+        rows = [{"partition": index, "offset": offset} for index, offset in sorted(found.items())]
+        return JSONResponse({"committed": rows})
+
+    async def describe_tier(self, request: Request) -> Response:
+        """Answer with the state of the remote tier."""
+        own = self._frame.viewer(request).own
+        found: Any = await self._frame.ask(request, own.read_tier)
+        return JSONResponse(found)
+
+    async def _read_known(self, request: Request) -> Known:
+        """Return the newest snapshot: a list that is not known is no empty list. ClientError."""
+        known = await self._frame.read_known(request)
+        if known.failure or known.snapshot is None:
+            raise ClientError(known.failure or "nothing is known of the broker yet")
+        return known
+
+
+def _page(request: Request) -> int:
+    return read_number("page", text_param(request, "page") or "1", 1, MAX_PAGE)
+
+
+def _group(request: Request) -> str:
+    name = text_param(request, "name")
+    if not name:
+        raise WrongInput("name", "", "the name of a group")
+    return name
+
+
+def _text(body: dict[str, Any], field: str) -> str:
+    value = body.get(field)
+    if not isinstance(value, str) or not value:
+        raise WrongInput(f"body.{field}", str(value)[:100], "a string that is not empty")
+    return value
