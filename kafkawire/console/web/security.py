@@ -133,7 +133,7 @@ def _bound_body(receive: Receive) -> Receive:
         message = await receive()
         left -= len(message.get("body", b""))
         if left < 0:
-            raise BodyTooLarge
+            raise BodyTooLarge(f"The request has more than {MAX_BODY_BYTES} bytes")
         return message
 
     return receive_bounded
