@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.console.pages.actions import ActionPages
 from kafkawire.console.pages.groups import GroupPages
 from kafkawire.console.pages.log_in import LoginPages
 from kafkawire.console.pages.overview import OverviewPages
@@ -26,7 +27,7 @@ from kafkawire.console.web.queries import WrongInput
 from kafkawire.console.web.security import BodyTooLarge, RequestChecks
 from kafkawire.console.web.sessions import NotLoggedIn, WrongToken
 
-PAGES = (OverviewPages, TopicPages, RecordPages, GroupPages, LoginPages)
+PAGES = (OverviewPages, TopicPages, RecordPages, GroupPages, LoginPages, ActionPages)
 WRONG_REQUESTS: Mapping[type[Exception], int] = {
     WrongInput: 400,
     BodyTooLarge: 413,
@@ -89,5 +90,6 @@ def application(options: ConsoleOptions, stopping: Callable[[], bool] = lambda: 
         },
         lifespan=lifespan,
     )
+    served.state.sessions = frame.sessions
     # Around all of it: pages of errors have the same headers.
     return RequestChecks(served, options.hosts)

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 from kafkawire.console.app import application
 from kafkawire.console.web.frame import ConsoleOptions
+from kafkawire.console.web.sessions import Sessions
 from kafkawire.testing import InProcessBroker, TopicProducer, broker, create_topic
 from kafkawire.testing.secured import AccessRule
 
@@ -77,6 +78,7 @@ class Browsers:
 
     app: ASGIApp
     time: Time
+    sessions: Sessions
 
     def open(self, address: str = "127.0.0.1") -> TestClient:
         """Return another browser."""
@@ -102,7 +104,7 @@ def console_of(secured: InProcessBroker, *, allow_changes: bool = True) -> Itera
     )  # fmt: skip
     app = application(options)
     with TestClient(app):  # its end closes the connections
-        yield Browsers(app, clock)
+        yield Browsers(app, clock, app._app.state.sessions)  # type: ignore[attr-defined]
 
 
 @pytest.fixture
