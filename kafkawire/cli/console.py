@@ -13,7 +13,7 @@ import typer
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import client_security
 from kafkawire.cli.shared.output import fail
-from kafkawire.cli.shared.parameters import LOCAL, Server
+from kafkawire.cli.shared.parameters import LOCAL, Server, not_empty
 from kafkawire.client.address import parse_servers, split_address
 from kafkawire.client.errors import ClientError
 from kafkawire.extras import need
@@ -53,19 +53,27 @@ def console(
     host: Annotated[
         list[str],
         typer.Option(
-            metavar="NAME", help="Name or address by which browsers reach it; may be repeated."
+            metavar="NAME",
+            callback=not_empty,
+            help="Name or address by which browsers reach it; may be repeated.",
         ),
     ] = [],  # noqa: B006
     tls_cert: Annotated[
         str,
         typer.Option(
-            "--tls-cert", metavar="FILE", help="PEM file with the certificate for browsers."
+            "--tls-cert",
+            metavar="FILE",
+            callback=not_empty,
+            help="PEM file with the certificate for browsers.",
         ),
     ] = "",
     tls_key: Annotated[
         str,
         typer.Option(
-            "--tls-key", metavar="FILE", help="PEM file with its key, if --tls-cert has none."
+            "--tls-key",
+            metavar="FILE",
+            callback=not_empty,
+            help="PEM file with its key, if --tls-cert has none.",
         ),
     ] = "",
     insecure: Annotated[
@@ -107,10 +115,10 @@ def console(
     from kafkawire.console.web.frame import ConsoleOptions
 
     names = {name.lower().strip("[]") for name in (*LOOPBACK_NAMES, address, *host)}
-    options = ConsoleOptions(server, names, security, allow_changes, login, bool(tls_cert))
+    options = ConsoleOptions(server, names, security, allow_changes, login, tls_cert, tls_key)
     shown = address_of(host[0] if host else address, int(accepting.getsockname()[1]))
     print(f"{'https' if tls_cert else 'http'}://{shown}/", flush=True)
-    _serve(options, accepting, tls_cert, tls_key)
+    _serve(options, accepting)
 
 
 def parse_listen(option: str, text: str) -> tuple[str, int]:
@@ -175,9 +183,7 @@ def _reason(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
 
 
-def _serve(
-    options: ConsoleOptions, accepting: socket.socket, certificate: str = "", key: str = ""
-) -> None:
+def _serve(options: ConsoleOptions, accepting: socket.socket) -> None:
     """Serve the pages on a listening socket until SIGINT or SIGTERM."""
     import uvicorn
 
@@ -193,8 +199,8 @@ def _serve(
         log_level="warning",
         # Else a client says from which address it comes, and failed log-ins are counted by address.
         proxy_headers=False,
-        ssl_certfile=certificate or None,
-        ssl_keyfile=key or None,
+        ssl_certfile=options.certificate or None,
+        ssl_keyfile=options.key or None,
         access_log=False,
         server_header=False,
         limit_concurrency=MAX_CONNECTIONS,

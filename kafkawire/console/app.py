@@ -90,6 +90,5 @@ def application(options: ConsoleOptions, stopping: Callable[[], bool] = lambda: 
         },
         lifespan=lifespan,
     )
-    served.state.sessions = frame.sessions
     # Around all of it: pages of errors have the same headers.
     return RequestChecks(served, options.hosts)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
 from kafkawire.console.app import application
-from kafkawire.console.web.frame import ConsoleOptions
+from kafkawire.console.web.frame import ConsoleOptions, PageFrame
 from kafkawire.console.web.sessions import Sessions
 from kafkawire.testing import InProcessBroker, TopicProducer, broker, create_topic
 from kafkawire.testing.secured import AccessRule
@@ -102,9 +104,16 @@ def console_of(secured: InProcessBroker, *, allow_changes: bool = True) -> Itera
         secured.addresses["SECURED"], ("127.0.0.1",), allow_changes=allow_changes, login=True,
         clock=clock,
     )  # fmt: skip
-    app = application(options)
+    frames: list[PageFrame] = []
+
+    def record(*arguments: Any) -> PageFrame:
+        frames.append(PageFrame(*arguments))
+        return frames[0]
+
+    with patch("kafkawire.console.app.PageFrame", record):
+        app = application(options)
     with TestClient(app):  # its end closes the connections
-        yield Browsers(app, clock, app._app.state.sessions)  # type: ignore[attr-defined]
+        yield Browsers(app, clock, frames[0].sessions)
 
 
 @pytest.fixture

@@ -84,7 +84,10 @@ def test_rights_are_in_words(browsers: Browsers) -> None:
 def test_cookie_is_of_this_host_only(secured: InProcessBroker) -> None:
     for secure, name in ((True, "__Host-kafkawire"), (False, "kafkawire")):
         options = ConsoleOptions(
-            secured.addresses["SECURED"], ("127.0.0.1",), login=True, secure=secure
+            secured.addresses["SECURED"],
+            ("127.0.0.1",),
+            login=True,
+            certificate="x" if secure else "",
         )
         base = f"{'https' if secure else 'http'}://127.0.0.1"
         form = {"user": "ann", "password": USERS["ann"]}
@@ -223,7 +226,7 @@ def test_stream_of_an_ended_session_ends(
     find = Sessions.find
     calls: list[int] = []
 
-    def find_then_end(self: Sessions, request: Request) -> sessions.Session:
+    def find_then_end(self: Sessions, request: Request) -> sessions.UserSession:
         calls.append(1)
         if len(calls) > 3:  # after the check of the route and the first parts
             self.end(request)

@@ -19,7 +19,7 @@ from kafkawire.console.views.actions import (
     apply_change,
     plan_change,
 )
-from kafkawire.console.views.plans import Action, Field, NotAllowed, Refused
+from kafkawire.console.views.plans import Action, ChangeRefused, FormField, NotAllowed
 from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.queries import (
     INT64,
@@ -29,7 +29,7 @@ from kafkawire.console.web.queries import (
     read_number,
     text_param,
 )
-from kafkawire.console.web.sessions import Session
+from kafkawire.console.web.sessions import UserSession
 
 GIVEN = ("topic", "group", "partition", "offset")
 """Parameters that fill in a form."""
@@ -121,7 +121,7 @@ class ActionPages:
 
         return await self._explain(request, show)
 
-    async def _read(self, request: Request) -> tuple[Session, dict[str, str]]:
+    async def _read(self, request: Request) -> tuple[UserSession, dict[str, str]]:
         """Return session and fields of a form. NotLoggedIn, WrongToken, WrongInput."""
         session = self._frame.sessions.find(request)
         form = await read_form(request)
@@ -138,7 +138,7 @@ class ActionPages:
             return await show()
         except NotAllowed as refused:
             return self._frame.error(request, 403, f"{refused}.")
-        except Refused as refused:
+        except ChangeRefused as refused:
             return self._frame.error(request, refused.status, f"{refused}.")
 
 
@@ -149,7 +149,7 @@ def find_action(name: str) -> tuple[str, Action]:
     return name, ACTIONS[name]
 
 
-def read_field(field: Field, text: str) -> Any:
+def read_field(field: FormField, text: str) -> Any:
     """Return the value of a field; see Values. WrongInput."""
     if field.kind == "area":
         return text
@@ -161,12 +161,12 @@ def read_field(field: Field, text: str) -> Any:
     return text
 
 
-def _read_signed(field: Field, text: str) -> int | None:
+def _read_signed(field: FormField, text: str) -> int | None:
     number = read_number(field.name, text.removeprefix("-"), 0, INT64) if text else None
     return -number if number is not None and text.startswith("-") else number
 
 
-def _read_settings(field: Field, text: str) -> list[tuple[str, str]]:
+def _read_settings(field: FormField, text: str) -> list[tuple[str, str]]:
     found = []
     for line in filter(str.strip, text.splitlines()):
         name, equals, value = line.partition("=")
@@ -176,13 +176,13 @@ def _read_settings(field: Field, text: str) -> list[tuple[str, str]]:
     return found
 
 
-def _read_choice(field: Field, text: str) -> str:
+def _read_choice(field: FormField, text: str) -> str:
     if text and text not in field.choices:
         raise WrongInput(field.name, text, "one of " + ", ".join(field.choices))
     return text or field.choices[0]
 
 
-READERS: Mapping[str, Callable[[Field, str], Any]] = {
+READERS: Mapping[str, Callable[[FormField, str], Any]] = {
     "number": lambda field, text: read_number(field.name, text, 0, INT64) if text else None,
     "signed": _read_signed,
     "time": lambda field, text: parse_time(field.name, text) if text else None,

@@ -16,15 +16,15 @@ from kafkawire.console.views.group_actions import AbortTransaction, DeleteGroup,
 from kafkawire.console.views.plans import (
     Action,
     Change,
+    ChangePlan,
     NotAllowed,
-    Plan,
     Seen,
     Values,
-    permitted,
+    check_rights,
 )
 from kafkawire.console.views.record_actions import ProduceRecord
 from kafkawire.console.views.topic_actions import (
-    AddPartitions,
+    AddTopicPartitions,
     ChangeConfigs,
     CreateTopic,
     DeleteRecords,
@@ -35,7 +35,7 @@ ACTIONS: Mapping[str, Action] = {
     "create-topic": CreateTopic(),
     "delete-topic": DeleteTopic(),
     "topic-settings": ChangeConfigs(),
-    "add-partitions": AddPartitions(),
+    "add-partitions": AddTopicPartitions(),
     "delete-records": DeleteRecords(),
     "produce": ProduceRecord(),
     "reset-offsets": ResetOffsets(),
@@ -43,7 +43,7 @@ ACTIONS: Mapping[str, Action] = {
     "abort-transaction": AbortTransaction(),
 }
 READ_ONLY = "The console only reads: it was started without --allow-changes"
-audit = logging.getLogger("kafkawire.console.audit")
+logger = logging.getLogger(__name__)
 
 
 class Actor(NamedTuple):
@@ -55,18 +55,18 @@ class Actor(NamedTuple):
 
 
 class Outdated(Exception):
-    """What a plan is based on has changed. `differences`: the fact, in the plan, now."""
+    """A fact that a plan is based on has changed. `differences`: the fact, in the plan, now."""
 
     def __init__(self, differences: Sequence[tuple[str, object, object]]) -> None:
         super().__init__("What the plan is based on has changed since")
         self.differences = differences
 
 
-def plan_change(cluster: Cluster, actor: Actor, name: str, values: Values) -> Plan:
-    """Return the plan of a change. ClientError, NotAllowed, Refused."""
+def plan_change(cluster: Cluster, actor: Actor, name: str, values: Values) -> ChangePlan:
+    """Return the plan of a change. ClientError, NotAllowed, ChangeRefused."""
     if not actor.may_change:
         raise NotAllowed(READ_ONLY)
-    return ACTIONS[name].plan(cluster, values)
+    return ACTIONS[name].make_plan(cluster, values)
 
 
 def apply_change(cluster: Cluster, actor: Actor, name: str, change: Change, seen: Seen) -> str:
@@ -85,7 +85,7 @@ def apply_change(cluster: Cluster, actor: Actor, name: str, change: Change, seen
                     if now.get(fact) != seen.get(fact)
                 ]
             )
-        with permitted():
+        with check_rights():
             done = action.apply(cluster, change)
         outcome = "made"
         return done
@@ -98,8 +98,8 @@ def apply_change(cluster: Cluster, actor: Actor, name: str, change: Change, seen
             "address": actor.address,
             "action": name,
             "before": seen,
-            "after": action.audited(change, seen),
+            "after": action.redact(change, seen),
             "outcome": outcome,
         }
         # As JSON in ASCII: no name of a topic or group can end the line or forge another.
-        audit.info("change %s", json.dumps(line))
+        logger.info("change %s", json.dumps(line))

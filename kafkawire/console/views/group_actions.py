@@ -21,18 +21,18 @@ from kafkawire.client.transaction_admin import (
 from kafkawire.console.views.plans import (
     Action,
     Change,
-    Field,
-    Plan,
-    Refused,
+    ChangePlan,
+    ChangeRefused,
+    FactTable,
+    FormField,
     Seen,
-    Table,
     Values,
 )
 from kafkawire.plural import count
 
 MAX_PARTITIONS = 5000
 """Partitions of one plan: it is sent back whole, within the size of a form."""
-GROUP_FIELD = Field("group", "Group", required=True)
+GROUP_FIELD = FormField("group", "Group", required=True)
 TARGETS = ("earliest", "latest", "offset", "time", "shift")
 
 
@@ -56,22 +56,22 @@ class ResetOffsets(Action):
     title = "Reset the offsets of a group"
     fields = (
         GROUP_FIELD,
-        Field("topic", "Topic (empty: all with committed offsets)"),
-        Field("partition", "Partition (empty: all)", "number"),
-        Field("target", "Reset to", "choice", TARGETS),
-        Field("offset", "Offset", "number"),
-        Field("time", "Time (UTC): the first record from then on", "time"),
-        Field("shift", "Shift by, may be negative", "signed"),
+        FormField("topic", "Topic (empty: all with committed offsets)"),
+        FormField("partition", "Partition (empty: all)", "number"),
+        FormField("target", "Reset to", "choice", TARGETS),
+        FormField("offset", "Offset", "number"),
+        FormField("time", "Time (UTC): the first record from then on", "time"),
+        FormField("shift", "Shift by, may be negative", "signed"),
     )
     confirm = "group"
 
-    def plan(self, cluster: Cluster, values: Values) -> Plan:
+    def make_plan(self, cluster: Cluster, values: Values) -> ChangePlan:
         group, target = values["group"], values["target"]
         if target in values and values[target] is None:
-            raise Refused(f"Reset to {target}: the field {target} is empty", 400)
+            raise ChangeRefused(f"Reset to {target}: the field {target} is empty", 400)
         found, current, seen = see_group(cluster, group)
         if active := active_sentence(found, "stop them before its offsets are reset"):
-            raise Refused(active)
+            raise ChangeRefused(active)
         partitions = self._partitions(cluster, values, current)
         new = make_plan(
             cluster, partitions, current,
@@ -92,9 +92,9 @@ class ResetOffsets(Action):
             "shared": found.kind == SHARE,
             "offsets": [[topic, index, at] for (topic, index), at in sorted(new.items())],
         }
-        table = Table(("Topic", "Partition", "Now", "After", "Records"), rows)
+        table = FactTable(("Topic", "Partition", "Now", "After", "Records"), rows)
         sentence = f"Reset {count(len(rows), 'committed offset')} of group {group}."
-        return Plan(change, seen, sentence, table)
+        return ChangePlan(change, seen, sentence, table)
 
     def _partitions(
         self, cluster: Cluster, values: Values, current: Mapping[Partition, int]
@@ -103,9 +103,11 @@ class ResetOffsets(Action):
         chosen = list(leaders(cluster, [topic])) if topic else list(current)
         found = [place for place in chosen if index is None or place[1] == index]
         if not found:
-            raise Refused("There is no such partition", 400)
+            raise ChangeRefused("There is no such partition", 400)
         if len(found) > MAX_PARTITIONS:
-            raise Refused(f"A plan has at most {MAX_PARTITIONS:,} partitions: choose a topic", 400)
+            raise ChangeRefused(
+                f"A plan has at most {MAX_PARTITIONS:,} partitions: choose a topic", 400
+            )
         return found
 
     def see(self, cluster: Cluster, change: Change) -> Seen:
@@ -137,15 +139,15 @@ class DeleteGroup(Action):
     fields = (GROUP_FIELD,)
     confirm = "group"
 
-    def plan(self, cluster: Cluster, values: Values) -> Plan:
+    def make_plan(self, cluster: Cluster, values: Values) -> ChangePlan:
         group = values["group"]
         found, current, seen = see_group(cluster, group)
         if active := active_sentence(found, "stop them before it is deleted"):
-            raise Refused(active)
+            raise ChangeRefused(active)
         rows = [(*place, at) for place, at in sorted(current.items())]
         sentence = f"Delete group {group} and {count(len(rows), 'committed offset')}."
-        table = Table(("Topic", "Partition", "Committed"), rows)
-        return Plan({"group": group}, seen, sentence, table)
+        table = FactTable(("Topic", "Partition", "Committed"), rows)
+        return ChangePlan({"group": group}, seen, sentence, table)
 
     def see(self, cluster: Cluster, change: Change) -> Seen:
         return see_group(cluster, change["group"])[2]
@@ -160,23 +162,23 @@ class AbortTransaction(Action):
 
     title = "Abort a hanging transaction"
     fields = (
-        Field("topic", "Topic", required=True),
-        Field("partition", "Partition", "number", required=True),
-        Field("start", "First offset of the transaction (empty: the oldest)", "number"),
+        FormField("topic", "Topic", required=True),
+        FormField("partition", "Partition", "number", required=True),
+        FormField("start", "First offset of the transaction (empty: the oldest)", "number"),
     )
     confirm = "topic"
 
-    def plan(self, cluster: Cluster, values: Values) -> Plan:
+    def make_plan(self, cluster: Cluster, values: Values) -> ChangePlan:
         place = values["topic"], values["partition"]
         open_ones = [
             each for each in _open(cluster, place)
             if values["start"] in (None, each.start_offset)
         ]  # fmt: skip
         if not open_ones:
-            raise Refused(f"{partition_text(place)} has no such open transaction")
+            raise ChangeRefused(f"{partition_text(place)} has no such open transaction")
         opened = min(open_ones, key=lambda each: each.start_offset)
         if not find_hanging(cluster, [opened]):
-            raise Refused("The coordinator has this transaction and will end it")
+            raise ChangeRefused("The coordinator has this transaction and will end it")
         change = {
             "topic": place[0],
             "partition": place[1],
@@ -190,8 +192,8 @@ class AbortTransaction(Action):
             "on. No coordinator that you may see has it. Readers of committed records then "
             "continue, without its records."
         )
-        table = Table(("Fact", "Value"), list(change.items()))
-        return Plan(change, self.see(cluster, change), sentence, table)
+        table = FactTable(("Fact", "Value"), list(change.items()))
+        return ChangePlan(change, self.see(cluster, change), sentence, table)
 
     def see(self, cluster: Cluster, change: Change) -> Seen:
         opened = self._find(cluster, change)
@@ -219,8 +221,8 @@ class AbortTransaction(Action):
 
 
 def _open(cluster: Cluster, place: Partition) -> list[Producing]:
-    """Return the producers with an open transaction in a partition. Refused."""
+    """Return the producers with an open transaction in a partition. ChangeRefused."""
     node = leaders(cluster, [place[0]]).get(place)
     if node is None:
-        raise Refused(f"Topic {place[0]} has no partition {place[1]}", 400)
+        raise ChangeRefused(f"Topic {place[0]} has no partition {place[1]}", 400)
     return [each for each in producers(cluster, {place: node}) if each.start_offset >= 0]

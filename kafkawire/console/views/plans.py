@@ -30,7 +30,7 @@ class NotAllowed(Exception):
     """The console only reads, or the broker does not allow a change; the text is one sentence."""
 
 
-class Refused(Exception):
+class ChangeRefused(Exception):
     """A change cannot be made; the text is one sentence. `status`: 400 for a wrong value."""
 
     def __init__(self, sentence: str, status: int = 409) -> None:
@@ -38,7 +38,7 @@ class Refused(Exception):
         self.status = status
 
 
-class Field(NamedTuple):
+class FormField(NamedTuple):
     """A field of a form. `kind`: text, area (of many lines), number, signed, time, settings (lines
     of NAME=VALUE), names (lines), or choice."""
 
@@ -49,37 +49,37 @@ class Field(NamedTuple):
     required: bool = False
 
 
-class Table(NamedTuple):
+class FactTable(NamedTuple):
     """Rows under their columns."""
 
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[object]] = ()
 
 
-class Plan(NamedTuple):
+class ChangePlan(NamedTuple):
     """A change, the facts it is based on, and both for people."""
 
     change: Change
     seen: Seen
     sentence: str
-    table: Table = Table()
+    table: FactTable = FactTable()
 
 
 class Action:
     """A kind of change. `confirm`: the field whose text the user types again before it is made."""
 
     title: ClassVar[str]
-    fields: ClassVar[Sequence[Field]]
+    fields: ClassVar[Sequence[FormField]]
     confirm: ClassVar[str] = ""
 
     def prefill(
         self, cluster: Cluster, given: Mapping[str, str]
-    ) -> tuple[Mapping[str, str], Table]:
+    ) -> tuple[Mapping[str, str], FactTable]:
         """Return the texts of the empty form, and what is now. ClientError."""
-        return given, Table()
+        return given, FactTable()
 
-    def plan(self, cluster: Cluster, values: Values) -> Plan:
-        """Return the plan of a change, without changing anything. ClientError, Refused."""
+    def make_plan(self, cluster: Cluster, values: Values) -> ChangePlan:
+        """Return the plan of a change, without changing anything. ClientError, ChangeRefused."""
         raise NotImplementedError
 
     def see(self, cluster: Cluster, change: Change) -> Seen:
@@ -90,13 +90,13 @@ class Action:
         """Make a change; return a sentence. ClientError."""
         raise NotImplementedError
 
-    def audited(self, change: Change, seen: Seen) -> Change:
+    def redact(self, change: Change, seen: Seen) -> Change:
         """Return a change for the log, without data of records and without secrets."""
         return change
 
 
 @contextmanager
-def permitted() -> Iterator[None]:
+def check_rights() -> Iterator[None]:
     """Turn an answer of the broker that a right is missing into NotAllowed."""
     try:
         yield

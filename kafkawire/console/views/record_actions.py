@@ -28,11 +28,11 @@ from kafkawire.console.views.decoding import visible
 from kafkawire.console.views.plans import (
     Action,
     Change,
-    Field,
-    Plan,
-    Refused,
+    ChangePlan,
+    ChangeRefused,
+    FactTable,
+    FormField,
     Seen,
-    Table,
     Values,
     see_topic,
 )
@@ -48,35 +48,35 @@ class ProduceRecord(Action):
 
     title = "Produce a record"
     fields = (
-        Field("topic", "Topic", required=True),
-        Field("partition", "Partition (empty: by the key)", "number"),
-        Field("key_form", "Key as", "choice", FORMS),
-        Field("key", "Key", "area"),
-        Field("value_form", "Value as", "choice", FORMS),
-        Field("value", "Value", "area"),
-        Field("headers", HEADERS, "area"),
+        FormField("topic", "Topic", required=True),
+        FormField("partition", "Partition (empty: by the key)", "number"),
+        FormField("key_form", "Key as", "choice", FORMS),
+        FormField("key", "Key", "area"),
+        FormField("value_form", "Value as", "choice", FORMS),
+        FormField("value", "Value", "area"),
+        FormField("headers", HEADERS, "area"),
     )  # fmt: skip
 
     def prefill(
         self, cluster: Cluster, given: Mapping[str, str]
-    ) -> tuple[Mapping[str, str], Table]:
+    ) -> tuple[Mapping[str, str], FactTable]:
         topic, index, offset = (given.get(name, "") for name in ("topic", "partition", "offset"))
         if not (index.isdecimal() and offset.isdecimal()):
-            return given, Table()
+            return given, FactTable()
         place = topic, int(index)
         node = leaders(cluster, [topic]).get(place)
         found = None if node is None else record_at(cluster, node, place, int(offset))
         if found is None:
-            raise Refused(f"There is no record at offset {offset} of partition {index}", 404)
+            raise ChangeRefused(f"There is no record at offset {offset} of partition {index}", 404)
         key_form, key = field_of(found.key)
         value_form, value = field_of(found.value)
         headers = json.dumps(headers_text(found)) if found.headers else ""
         return {
             "topic": topic, "partition": index, "key_form": key_form, "key": key,
             "value_form": value_form, "value": value, "headers": headers,
-        }, Table()  # fmt: skip
+        }, FactTable()  # fmt: skip
 
-    def plan(self, cluster: Cluster, values: Values) -> Plan:
+    def make_plan(self, cluster: Cluster, values: Values) -> ChangePlan:
         topic, index = values["topic"], values["partition"]
         try:
             key = data_of("key", values["key_form"], values["key"])
@@ -84,22 +84,22 @@ class ProduceRecord(Action):
             headers = json.loads(values["headers"]) if values["headers"].strip() else []
             headers_of(headers)
         except (RecordError, ValueError, RecursionError) as wrong:
-            raise Refused(f"The record is not valid: {wrong}", 400) from None
+            raise ChangeRefused(f"The record is not valid: {wrong}", 400) from None
         if len(key or b"") + len(value or b"") + len(values["headers"]) > MAX_BYTES:
-            raise Refused(f"A record has at most {MAX_BYTES} bytes here", 400)
+            raise ChangeRefused(f"A record has at most {MAX_BYTES} bytes here", 400)
         seen = see_topic(cluster, topic)
         partitions = int(seen["partitions"] or 1)
         if index is None:
             index = key_partition(key, partitions) if key else secrets.randbelow(partitions)
         if index >= partitions:
-            raise Refused(f"Topic {topic} has no partition {index}", 400)
+            raise ChangeRefused(f"Topic {topic} has no partition {index}", 400)
         change = {
             "topic": topic, "partition": index, "key": text_of(key), "value": text_of(value),
             "headers": headers,
         }  # fmt: skip
-        rows = list(self.audited(change, seen).items())
+        rows = list(self.redact(change, seen).items())
         sentence = f"Produce a record to partition {index} of topic {topic}."
-        return Plan(change, seen, sentence, Table(("Part", "Value"), rows))
+        return ChangePlan(change, seen, sentence, FactTable(("Part", "Value"), rows))
 
     def see(self, cluster: Cluster, change: Change) -> Seen:
         return see_topic(cluster, change["topic"])
@@ -114,7 +114,7 @@ class ProduceRecord(Action):
         check(f"partition {place[1]} of topic {place[0]}", result.code, result.message)
         return f"The record is at offset {result.base_offset} of partition {place[1]}."
 
-    def audited(self, change: Change, seen: Seen) -> Change:
+    def redact(self, change: Change, seen: Seen) -> Change:
         def size(name: str) -> int | None:
             data = bytes_of(name, change[name])
             return None if data is None else len(data)

@@ -1,4 +1,4 @@
-"""What a user may do, in words, as the broker answers it."""
+"""The rights of a user, in words, as the broker answers them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN = -(2**31)
 """A set of operations that a broker did not return (Kafka's default)."""
 
 
-class Rights(NamedTuple):
+class UserRights(NamedTuple):
     """The rights of a user: sentences, and rules that name the user; `refused`: sentences on what
     could not be read."""
 
@@ -29,7 +29,7 @@ class Rights(NamedTuple):
     refused: Sequence[str]
 
 
-def describe_rights(cluster: Cluster, user: str) -> Rights:
+def describe_rights(cluster: Cluster, user: str) -> UserRights:
     """Return what the user of a connection may do. ClientError if the broker does not answer."""
     from kafkawire.messages.describe_cluster import DescribeClusterRequest
     from kafkawire.messages.metadata import MetadataRequest
@@ -55,7 +55,7 @@ def describe_rights(cluster: Cluster, user: str) -> Rights:
             rules += find_acls(cluster, AclRowFilter(principal=principal))
     except BrokerError as error:
         refused.append(str(error))
-    return Rights(sentences, [rule_text(row) for row in rules], refused)
+    return UserRights(sentences, [rule_text(row) for row in rules], refused)
 
 
 def _group_rights(cluster: Cluster) -> dict[int, list[str]]:

@@ -22,19 +22,19 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.console.views.plans import (
     Action,
     Change,
-    Field,
-    Plan,
-    Refused,
+    ChangePlan,
+    ChangeRefused,
+    FactTable,
+    FormField,
     Seen,
-    Table,
     Values,
-    permitted,
+    check_rights,
     see_topic,
 )
 from kafkawire.plural import count
 
 HIDDEN = "(hidden)"
-TOPIC_FIELD = Field("topic", "Topic", required=True)
+TOPIC_FIELD = FormField("topic", "Topic", required=True)
 
 
 class CreateTopic(Action):
@@ -43,12 +43,12 @@ class CreateTopic(Action):
     title = "Create a topic"
     fields = (
         TOPIC_FIELD,
-        Field("partitions", "Partitions (empty: the broker's default)", "number"),
-        Field("replicas", "Replicas (empty: the broker's default)", "number"),
-        Field("settings", "Settings, a line each: NAME=VALUE", "settings"),
+        FormField("partitions", "Partitions (empty: the broker's default)", "number"),
+        FormField("replicas", "Replicas (empty: the broker's default)", "number"),
+        FormField("settings", "Settings, a line each: NAME=VALUE", "settings"),
     )
 
-    def plan(self, cluster: Cluster, values: Values) -> Plan:
+    def make_plan(self, cluster: Cluster, values: Values) -> ChangePlan:
         change = {
             "topic": values["topic"],
             "partitions": _or_default(values["partitions"]),
@@ -57,15 +57,15 @@ class CreateTopic(Action):
         }
         seen = self.see(cluster, change)
         if seen["exists"]:
-            raise Refused(f"There is a topic {values['topic']} already")
-        with permitted():
+            raise ChangeRefused(f"There is a topic {values['topic']} already")
+        with check_rights():
             self._create(cluster, change, validate_only=True)
         number = values["partitions"]
         size = "the broker's default number of partitions" if number is None else (
             count(number, "partition")
         )  # fmt: skip
-        table = Table(("Setting", "Value"), list(change["settings"].items()))
-        return Plan(change, seen, f"Create topic {values['topic']} with {size}.", table)
+        table = FactTable(("Setting", "Value"), list(change["settings"].items()))
+        return ChangePlan(change, seen, f"Create topic {values['topic']} with {size}.", table)
 
     def see(self, cluster: Cluster, change: Change) -> Seen:
         (row,) = cluster.metadata([change["topic"]]).topics
@@ -89,7 +89,7 @@ class DeleteTopic(Action):
     fields = (TOPIC_FIELD,)
     confirm = "topic"
 
-    def plan(self, cluster: Cluster, values: Values) -> Plan:
+    def make_plan(self, cluster: Cluster, values: Values) -> ChangePlan:
         change = {"topic": values["topic"]}
         seen = self.see(cluster, change)
         led_by = {place: node for place, node in _leaders(cluster, values).items() if node >= 0}
@@ -99,7 +99,7 @@ class DeleteTopic(Action):
             f"Delete topic {values['topic']} with {records} in "
             f"{count(int(seen['partitions'] or 0), 'partition')}. They cannot be restored."
         )
-        return Plan(change, seen, sentence)
+        return ChangePlan(change, seen, sentence)
 
     def see(self, cluster: Cluster, change: Change) -> Seen:
         return see_topic(cluster, change["topic"])
@@ -116,35 +116,35 @@ class ChangeConfigs(Action):
     title = "Change settings of a topic"
     fields = (
         TOPIC_FIELD,
-        Field("set", "Set, a line each: NAME=VALUE", "settings"),
-        Field("unset", "Remove, a name on each line: the default applies again", "names"),
+        FormField("set", "Set, a line each: NAME=VALUE", "settings"),
+        FormField("unset", "Remove, a name on each line: the default applies again", "names"),
     )
 
     def prefill(
         self, cluster: Cluster, given: Mapping[str, str]
-    ) -> tuple[Mapping[str, str], Table]:
+    ) -> tuple[Mapping[str, str], FactTable]:
         if not given.get("topic"):
-            return given, Table()
+            return given, FactTable()
         known = topic_settings(cluster, given["topic"])
         rows = [(name, HIDDEN if value is None else value) for name, value in known.items()]
-        return given, Table(("Set on the topic", "Value"), rows)
+        return given, FactTable(("Set on the topic", "Value"), rows)
 
-    def plan(self, cluster: Cluster, values: Values) -> Plan:
+    def make_plan(self, cluster: Cluster, values: Values) -> ChangePlan:
         wanted: dict[str, str | None] = dict.fromkeys(values["unset"]) | dict(values["set"])
         if not wanted or len(wanted) != len(values["unset"]) + len(values["set"]):
-            raise Refused("Give at least one setting, and each one once", 400)
+            raise ChangeRefused("Give at least one setting, and each one once", 400)
         change = {"topic": values["topic"], "settings": wanted}
         see_topic(cluster, values["topic"])  # one that may not be seen does not exist
-        with permitted():
+        with check_rights():
             seen = self.see(cluster, change)
             self._alter(cluster, change, validate_only=True)
-        shown = self.audited(change, seen)["settings"]
+        shown = self.redact(change, seen)["settings"]
         rows = [
             (name, seen.get(name), "(the default)" if value is None else value)
             for name, value in shown.items()
         ]
         sentence = f"Change {count(len(rows), 'setting')} of topic {values['topic']}."
-        return Plan(change, seen, sentence, Table(("Setting", "Now", "After"), rows))
+        return ChangePlan(change, seen, sentence, FactTable(("Setting", "Now", "After"), rows))
 
     def see(self, cluster: Cluster, change: Change) -> Seen:
         rows = settings(cluster, (TOPIC, change["topic"]), list(change["settings"]))
@@ -164,7 +164,7 @@ class ChangeConfigs(Action):
         ]
         alter(cluster, (TOPIC, change["topic"]), rows, validate_only=validate_only)
 
-    def audited(self, change: Change, seen: Seen) -> Change:
+    def redact(self, change: Change, seen: Seen) -> Change:
         return {
             "topic": change["topic"],
             "settings": {
@@ -174,23 +174,23 @@ class ChangeConfigs(Action):
         }
 
 
-class AddPartitions(Action):
+class AddTopicPartitions(Action):
     """More partitions of a topic."""
 
     title = "Add partitions to a topic"
-    fields = (TOPIC_FIELD, Field("total", "Partitions to have", "number", required=True))
+    fields = (TOPIC_FIELD, FormField("total", "Partitions to have", "number", required=True))
 
-    def plan(self, cluster: Cluster, values: Values) -> Plan:
+    def make_plan(self, cluster: Cluster, values: Values) -> ChangePlan:
         change = {"topic": values["topic"], "total": values["total"]}
         seen = self.see(cluster, change)
-        with permitted():
+        with check_rights():
             self._create(cluster, change, validate_only=True)
         sentence = (
             f"Raise the partitions of topic {values['topic']} from {seen['partitions']} to "
             f"{values['total']}. They cannot be removed again, and records of one key may go to "
             "another partition than before."
         )
-        return Plan(change, seen, sentence)
+        return ChangePlan(change, seen, sentence)
 
     def see(self, cluster: Cluster, change: Change) -> Seen:
         return see_topic(cluster, change["topic"])
@@ -211,27 +211,27 @@ class DeleteRecords(Action):
     title = "Delete the oldest records of a topic"
     fields = (
         TOPIC_FIELD,
-        Field("partition", "Partition (empty: all)", "number"),
-        Field("what", "Delete", "choice", ("before an offset", "all records")),
-        Field("offset", "First offset that is kept", "number"),
+        FormField("partition", "Partition (empty: all)", "number"),
+        FormField("what", "Delete", "choice", ("before an offset", "all records")),
+        FormField("offset", "First offset that is kept", "number"),
     )
     confirm = "topic"
 
-    def plan(self, cluster: Cluster, values: Values) -> Plan:
+    def make_plan(self, cluster: Cluster, values: Values) -> ChangePlan:
         topic, everything = values["topic"], values["what"] == "all records"
         if (values["offset"] is None) != everything:
-            raise Refused("Give an offset, or choose all records", 400)
+            raise ChangeRefused("Give an offset, or choose all records", 400)
         led_by = _leaders(cluster, values)
         plan = plan_deletion(cluster, led_by, None, values["offset"])
         rows = [(at, start, new, new - start) for (_, at), (start, new) in plan.items()
                 if new > start]  # fmt: skip
         if not rows:
-            raise Refused("There are no records to delete")
+            raise ChangeRefused("There are no records to delete")
         change = {"topic": topic, "before": {str(index): new for index, _, new, _ in rows}}
         records = count(sum(row[-1] for row in rows), "offset")
         sentence = f"Delete {records} of topic {topic}. The records cannot be restored."
-        table = Table(("Partition", "Log start", "New log start", "Offsets"), rows)
-        return Plan(change, self.see(cluster, change), sentence, table)
+        table = FactTable(("Partition", "Log start", "New log start", "Offsets"), rows)
+        return ChangePlan(change, self.see(cluster, change), sentence, table)
 
     def see(self, cluster: Cluster, change: Change) -> Seen:
         places = {(change["topic"], int(index)) for index in change["before"]}
@@ -259,12 +259,12 @@ def _or_default(number: int | None) -> int:
 
 
 def _leaders(cluster: Cluster, values: Values) -> dict[Partition, int]:
-    """Return the leaders of a topic's partitions, or of the one that is given. Refused."""
+    """Return the leaders of a topic's partitions, or of the one that is given. ChangeRefused."""
     found = leaders(cluster, [values["topic"]])
     index: Any = values.get("partition")
     if index is None:
         return found
     place = values["topic"], index
     if place not in found:
-        raise Refused(f"Topic {place[0]} has no partition {index}", 400)
+        raise ChangeRefused(f"Topic {place[0]} has no partition {index}", 400)
     return {place: found[place]}

@@ -29,15 +29,16 @@ MAX_THREADS = 16
 class ConsoleOptions:
     """How a console is started. `server`: see Cluster; `hosts`: names by which it is reached;
     `allow_changes`: whether functions that change something may run; `login`: whether users log in
-    with the broker's users; `secure`: whether browsers use TLS;
-    `clock`: seconds, for the ages of sessions."""
+    with the broker's users; `certificate` and `key`: PEM files for TLS
+    with browsers; `clock`: seconds, for the ages of sessions."""
 
     server: str
     hosts: Collection[str]
     security: ClientSecurity = NO_SECURITY
     allow_changes: bool = False
     login: bool = False
-    secure: bool = False
+    certificate: str = ""
+    key: str = ""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -49,7 +50,7 @@ class PageFrame:
         self.streams = Streams(stopping)
         self.sessions = Sessions(
             options.server, options.security, options.allow_changes,
-            login=options.login, secure=options.secure, clock=options.clock,
+            login=options.login, secure=bool(options.certificate), clock=options.clock,
         )  # fmt: skip
         self._templates = environment()
         self._threads = CapacityLimiter(MAX_THREADS)

@@ -33,7 +33,7 @@ MAX_SESSIONS = 50
 IDLE_CLUSTERS = 2
 """Connections to the cluster that a session without requests keeps."""
 PLAN_S = 600
-"""How long a plan can be applied; the second look at a change should not be a day old."""
+"""How long a plan can be applied; a plan of yesterday should be read again."""
 MAX_USED = 1000
 """Changes of one session in PLAN_S."""
 MAX_FAILURES, FAILURES_S = 5, 60
@@ -63,7 +63,7 @@ class WrongToken(Exception):
     """A token is missing, of another session, used, or too old; the text is one sentence."""
 
 
-class Session:
+class UserSession:
     """A user with connections, and a secret that signs the tokens of their forms. `user`: "" if
     there is no log-in."""
 
@@ -113,7 +113,7 @@ class Session:
     def _sign(self, data: bytes) -> str:
         return hmac.digest(self._secret, data, "sha256").hex()
 
-    def expired(self, now: float) -> bool:
+    def is_over(self, now: float) -> bool:
         """Return whether the session has ended at a time."""
         return now >= self.created + SESSION_S or now >= self.used + IDLE_S
 
@@ -168,13 +168,13 @@ class Sessions:
         self._clock = clock
         self._failures = FailureLimit(clock)
         self._lock = threading.Lock()
-        self._found: OrderedDict[bytes, Session] = OrderedDict()
-        self._shared: Session | None = None
+        self._found: OrderedDict[bytes, UserSession] = OrderedDict()
+        self._shared: UserSession | None = None
         if not login:
             viewer = Viewer(server, security, may_change)
-            self._shared = Session(viewer, security.user, clock)
+            self._shared = UserSession(viewer, security.user, clock)
 
-    def find(self, request: Request) -> Session:
+    def find(self, request: Request) -> UserSession:
         """Return the session of a request. NotLoggedIn."""
         if self._shared is not None:
             return self._shared
@@ -220,7 +220,7 @@ class Sessions:
             self._end_expired()
             while len(self._found) >= MAX_SESSIONS:
                 self._found.popitem(last=False)[1].viewer.close()
-            self._found[_key(identity)] = Session(viewer, user, self._clock)
+            self._found[_key(identity)] = UserSession(viewer, user, self._clock)
         return identity
 
     def end(self, request: Request) -> None:
@@ -239,7 +239,7 @@ class Sessions:
 
     def _end_expired(self) -> None:
         now = self._clock()
-        for key in [key for key, each in self._found.items() if each.expired(now)]:
+        for key in [key for key, each in self._found.items() if each.is_over(now)]:
             self._found.pop(key).viewer.close()
 
     def close(self) -> None:
