@@ -120,7 +120,7 @@ class ResetOffsets(Action):
         for place, code in reset(cluster, group, offsets).items():
             if code:
                 raise BrokerError(f"group {group}, {partition_text(place)}", code)
-        return f"{count(len(offsets), 'offset')} of group {group} were reset."
+        return f"Offsets of group {group} were reset: {count(len(offsets), 'partition')}."
 
 
 def difference(now: int | None, after: int) -> str:

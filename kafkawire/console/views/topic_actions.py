@@ -251,7 +251,7 @@ class DeleteRecords(Action):
             code, _ = found.get(place, (int(ErrorCode.LEADER_NOT_AVAILABLE), 0))
             if code:
                 raise BrokerError(f"partition {place[1]} of topic {topic}", code)
-        return f"The oldest records of {count(len(wanted), 'partition')} were deleted."
+        return f"The oldest records were deleted: {count(len(wanted), 'partition')}."
 
 
 def _or_default(number: int | None) -> int:
