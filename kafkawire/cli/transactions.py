@@ -25,6 +25,7 @@ from kafkawire.client.transaction_admin import (
     Producing,
     abort_transaction,
     describe_transactions,
+    find_hanging,
     producers,
 )
 from kafkawire.client.transaction_admin import list_transactions as list_of
@@ -245,7 +246,7 @@ def hanging(
             for each in producers(cluster, led_by)
             if each.start_offset >= 0 and each.last_timestamp_ms < oldest_ms
         ]
-        rows = [_format_hanging(*each) for each in _hanging_of(cluster, candidates)]
+        rows = [_format_hanging(*each) for each in find_hanging(cluster, candidates)]
         print_results(rows, HANGING, "hanging transactions", as_json, wide)
 
 
@@ -260,31 +261,6 @@ def _checked_partitions(
         for partition, leader in leaders(cluster, names).items()
         if broker_id in (-1, leader)
     }
-
-
-def _hanging_of(
-    cluster: Cluster, candidates: list[Producing]
-) -> list[tuple[Producing, str | None]]:
-    """The candidates whose coordinator does not know of them, and the transactional id of each, if
-    there is one (Kafka: TransactionsCommand.FindHangingTransactionsCommand)."""
-    if not candidates:
-        return []
-    producer_ids = sorted({each.producer_id for each in candidates})
-    id_of = {
-        each.producer_id: each.transactional_id
-        for each in list_of(cluster, producer_ids=producer_ids)
-    }
-    known: dict[str, set[Partition]] = {}
-    for transactional_id, _, found in describe_transactions(cluster, sorted(id_of.values())):
-        if found.error_code and found.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            raise BrokerError(f"transactional id {transactional_id}", found.error_code)
-        known[transactional_id] = {(row.topic, n) for row in found.topics for n in row.partitions}
-    owned = ((each, id_of.get(each.producer_id)) for each in candidates)
-    return [
-        (each, owner)
-        for each, owner in owned
-        if owner is None or each.partition not in known[owner]
-    ]
 
 
 def _format_hanging(opened: Producing, transactional_id: str | None) -> dict[str, Any]:

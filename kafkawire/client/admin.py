@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import check
-from kafkawire.client.offsets import Partition
+from kafkawire.client.errors import ClientError, check
+from kafkawire.client.offsets import EARLIEST, LATEST, Partition, list_offsets, partition_text
 
-CREATE_TOPICS, DELETE_RECORDS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, OFFSET_DELETE = (
-    19,
-    21,
-    32,
-    37,
-    47,
-)
+CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 19, 20, 21
+DESCRIBE_CONFIGS, CREATE_PARTITIONS, DELETE_GROUPS, OFFSET_DELETE = 32, 37, 42, 47
 UNREGISTER_BROKER = 64
 TOPIC_RESOURCE = 2
 OWN_SOURCE = 1
@@ -58,9 +53,15 @@ def effective_setting(cluster: Cluster, topic: str, name: str) -> str:
 
 
 def create_topic(
-    cluster: Cluster, topic: str, partitions: int, settings: Mapping[str, str | None]
+    cluster: Cluster,
+    topic: str,
+    partitions: int,
+    settings: Mapping[str, str | None],
+    *,
+    replicas: int = -1,
+    validate_only: bool = False,
 ) -> None:
-    """Create a topic with the broker's default replication factor. BrokerError."""
+    """Create a topic; -1 stands for the broker's default. BrokerError."""
     from kafkawire.messages.create_topics import (
         CreatableTopic,
         CreatableTopicConfig,
@@ -68,9 +69,31 @@ def create_topic(
     )
 
     configs = [CreatableTopicConfig(*item) for item in settings.items()]
-    row = CreatableTopic(topic, partitions, -1, [], configs)
-    answer = cluster.request(CREATE_TOPICS, CreateTopicsRequest(topics=[row])).topics[0]
+    row = CreatableTopic(topic, partitions, replicas, [], configs)
+    asked = CreateTopicsRequest(topics=[row], validate_only=validate_only)
+    answer = cluster.request(CREATE_TOPICS, asked).topics[0]
     check(f"topic {topic}", answer.error_code, answer.error_message)
+
+
+def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, TopicResult]:
+    """Delete topics and all their records."""
+    from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+    asked = DeleteTopicsRequest(topics=[], topic_names=list(names), timeout_ms=TIMEOUT_MS)
+    if cluster.first.version(DELETE_TOPICS) >= 6:
+        asked.topics = [DeleteTopicState(name=name) for name in names]
+        asked.topic_names = []
+    answer = cluster.request(DELETE_TOPICS, asked)
+    return {row.name: TopicResult(row.error_code, row.error_message) for row in answer.responses}
+
+
+def delete_group(cluster: Cluster, group: str) -> None:
+    """Delete an empty group and its committed offsets. BrokerError."""
+    from kafkawire.messages.delete_groups import DeleteGroupsRequest
+
+    asked = DeleteGroupsRequest(groups_names=[group])
+    result = cluster.coordinator(group).request(DELETE_GROUPS, asked).results[0]
+    check(f"group {group}", result.error_code, result.error_message)
 
 
 def create_partitions(
@@ -111,6 +134,28 @@ def delete_records(
             for row in topic.partitions:
                 found[topic.name, row.partition_index] = (row.error_code, row.low_watermark)
     return found
+
+
+def plan_deletion(
+    cluster: Cluster, led_by: Mapping[Partition, int], at_ms: int | None, offset: int | None
+) -> dict[Partition, tuple[int, int]]:
+    """Return the log start offset of each partition and a new one, which is inside its log: that of
+    the first record since `at_ms`, `offset`, or the log end if both are None. Nothing is left where
+    no record is as new as `at_ms`. ClientError for a partition without a leader."""
+    starts = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
+    ends = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by)
+    found: dict[Partition, int] = {}
+    if at_ms is not None:
+        found = list_offsets(cluster, dict.fromkeys(led_by, at_ms), led_by)
+    plan: dict[Partition, tuple[int, int]] = {}
+    for place in sorted(led_by):
+        if place not in ends:
+            raise ClientError(f"{partition_text(place)} has no leader")
+        wanted = ends[place] if offset is None else offset
+        if at_ms is not None:
+            wanted = found[place] if found.get(place, -1) >= 0 else ends[place]
+        plan[place] = starts[place], min(max(wanted, starts[place]), ends[place])
+    return plan
 
 
 def delete_offsets(

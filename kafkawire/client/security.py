@@ -92,8 +92,9 @@ class ClientSecurity:
 NO_SECURITY = ClientSecurity()
 
 
-def read_security(option: str, path: str) -> ClientSecurity:
-    """Read a file of settings. ClientError names `option`, and no value of a setting."""
+def read_security(option: str, path: str, login: bool = True) -> ClientSecurity:
+    """Read a file of settings; without `login` user and password may be missing. ClientError names
+    `option`, and no value of a setting."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(MAX_BYTES)
@@ -101,7 +102,7 @@ def read_security(option: str, path: str) -> ClientSecurity:
         reason = wrong.strerror if isinstance(wrong, OSError) else "it is not UTF-8"
         raise ClientError(f"{option}={path}: it cannot be read ({reason})") from None
     try:
-        return security_of(_settings(text))
+        return security_of(_settings(text), login)
     except ValueError as wrong:
         raise ClientError(f"{option}={path}: {wrong}") from None
 
@@ -119,14 +120,14 @@ def _settings(text: str) -> dict[str, str]:
     return found
 
 
-def security_of(settings: dict[str, str]) -> ClientSecurity:
+def security_of(settings: dict[str, str], login: bool = True) -> ClientSecurity:
     """Return the settings of a connection; settings of other things are ignored. ValueError."""
     protocol = settings.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise ValueError(f"security.protocol must be one of {', '.join(PROTOCOLS)}")
     mechanism = user = password = ""
     if protocol.startswith("SASL"):
-        mechanism, user, password = _log_in(settings)
+        mechanism, user, password = _log_in(settings, login)
     truststore = settings.get("ssl.truststore.location", "")
     return ClientSecurity(
         tls=protocol.endswith(("TLS", "SSL")),
@@ -142,7 +143,7 @@ def security_of(settings: dict[str, str]) -> ClientSecurity:
     )
 
 
-def _log_in(settings: dict[str, str]) -> tuple[str, str, str]:
+def _log_in(settings: dict[str, str], required: bool) -> tuple[str, str, str]:
     mechanism = settings.get("sasl.mechanism", "")
     if mechanism not in MECHANISMS:
         raise ValueError(f"sasl.mechanism must be one of {', '.join(MECHANISMS)}")
@@ -150,7 +151,7 @@ def _log_in(settings: dict[str, str]) -> tuple[str, str, str]:
     options = {name: re.sub(r"\\(.)", r"\1", value) for name, value in jaas.items()}
     user = settings.get("sasl.username", options.get("username", ""))
     password = settings.get("sasl.password", options.get("password", ""))
-    if not user or not password:
+    if required and (not user or not password):
         raise ValueError("sasl.username and sasl.password, or sasl.jaas.config, must be set")
     return mechanism, user, password
 

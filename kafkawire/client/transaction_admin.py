@@ -120,6 +120,31 @@ def _producers_in(answer: Any) -> Iterator[Producing]:
                 )
 
 
+def find_hanging(
+    cluster: Cluster, candidates: Sequence[Producing]
+) -> list[tuple[Producing, str | None]]:
+    """Return the candidates whose coordinator does not know of them, and the transactional id of
+    each, if there is one (Kafka: TransactionsCommand.FindHangingTransactionsCommand)."""
+    if not candidates:
+        return []
+    producer_ids = sorted({each.producer_id for each in candidates})
+    id_of = {
+        each.producer_id: each.transactional_id
+        for each in list_transactions(cluster, producer_ids=producer_ids)
+    }
+    known: dict[str, set[Partition]] = {}
+    for transactional_id, _, found in describe_transactions(cluster, sorted(id_of.values())):
+        if found.error_code and found.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise BrokerError(f"transactional id {transactional_id}", found.error_code)
+        known[transactional_id] = {(row.topic, n) for row in found.topics for n in row.partitions}
+    owned = ((each, id_of.get(each.producer_id)) for each in candidates)
+    return [
+        (each, owner)
+        for each, owner in owned
+        if owner is None or each.partition not in known[owner]
+    ]
+
+
 def abort_transaction(cluster: Cluster, opened: Producing, leader: int) -> None:
     """Write the marker that aborts an open transaction in one partition, whatever its coordinator
     knows of it. BrokerError if the broker refuses it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
@@ -17,15 +17,24 @@ from starlette.types import ASGIApp
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.console.api.pages import ApiPages
+from kafkawire.console.pages.actions import ActionPages
 from kafkawire.console.pages.groups import GroupPages
+from kafkawire.console.pages.log_in import LoginPages
 from kafkawire.console.pages.overview import OverviewPages
 from kafkawire.console.pages.records import RecordPages
 from kafkawire.console.pages.topics import TopicPages
 from kafkawire.console.web.frame import ConsoleOptions, PageFrame
 from kafkawire.console.web.queries import WrongInput
 from kafkawire.console.web.security import BodyTooLarge, RequestChecks
+from kafkawire.console.web.sessions import NotLoggedIn, WrongToken
 
-PAGES = (ApiPages, OverviewPages, TopicPages, RecordPages, GroupPages)
+PAGES = (ApiPages, OverviewPages, TopicPages, RecordPages, GroupPages, LoginPages, ActionPages)
+WRONG_REQUESTS: Mapping[type[Exception], int] = {
+    WrongInput: 400,
+    BodyTooLarge: 413,
+    WrongToken: 403,
+}
+"""Failures whose text is a sentence for the reader, and the status of the answer."""
 UNKNOWN = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -51,8 +60,8 @@ def application(options: ConsoleOptions, stopping: Callable[[], bool] = lambda: 
             return frame.error(request, 404, "There is no such topic or group.")
         return frame.error(request, 502, f"{failure}.")
 
-    async def answer_wrong_input(request: Request, wrong: Exception) -> Response:
-        return frame.error(request, 400, f"{wrong}.")
+    async def answer_wrong_request(request: Request, wrong: Exception) -> Response:
+        return frame.error(request, WRONG_REQUESTS[type(wrong)], f"{wrong}.")
 
     async def answer_refusal(request: Request, refused: Exception) -> Response:
         status = refused.status_code if isinstance(refused, HTTPException) else 500
@@ -61,8 +70,8 @@ def application(options: ConsoleOptions, stopping: Callable[[], bool] = lambda: 
             sentence = "There is no such page."
         return frame.error(request, status, sentence)
 
-    async def answer_too_large(request: Request, _: Exception) -> Response:
-        return frame.error(request, 413, "The request is too large.")
+    async def answer_not_logged_in(request: Request, _: Exception) -> Response:
+        return frame.ask_to_log_in(request)
 
     async def answer_defect(request: Request, _: Exception) -> Response:
         return frame.error(request, 500, "The console failed; its log has the reason.")
@@ -75,9 +84,9 @@ def application(options: ConsoleOptions, stopping: Callable[[], bool] = lambda: 
         ],
         exception_handlers={
             ClientError: answer_failure,
-            WrongInput: answer_wrong_input,
+            **dict.fromkeys(WRONG_REQUESTS, answer_wrong_request),
             HTTPException: answer_refusal,
-            BodyTooLarge: answer_too_large,
+            NotLoggedIn: answer_not_logged_in,
             Exception: answer_defect,
         },
         lifespan=lifespan,

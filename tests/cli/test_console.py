@@ -5,13 +5,17 @@ Covers: kafkawire.cli.console.
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 from urllib.error import HTTPError
 
+import httpx2
 import pytest
 from typer.testing import CliRunner
 
@@ -61,8 +65,59 @@ def test_process_serves_until_it_is_ended() -> None:
         assert "Traceback" not in errors
 
 
-def _start(running: InProcessBroker) -> subprocess.Popen[str]:
-    command = ["console", "--server", running.bootstrap, "--listen", "127.0.0.1:0"]
+@pytest.mark.real
+@pytest.mark.slow
+def test_users_log_in_over_tls_and_changes_are_logged(tmp_path: Path) -> None:
+    """On all interfaces, as `--listen 0.0.0.0:0`; a forged address of the client is ignored."""
+    certificates = tmp_path / "certs"
+    made = CliRunner().invoke(app, ["certs", "make", str(certificates), "--host", "127.0.0.1"])
+    assert made.exit_code == 0, made.output
+    certificate, key = certificates / "server.pem", certificates / "server.key"
+    words = ("--login", "--allow-changes", "--host", "127.0.0.1",
+             "--tls-cert", str(certificate), "--tls-key", str(key))  # fmt: skip
+    with broker(users={"ann": "secret"}) as running:
+        process = _start(running, *words, server=running.addresses["SECURED"], listen="0.0.0.0:0")
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip().rstrip("/")
+            assert url.startswith("https://127.0.0.1:")
+            trusted = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+            forged = {"origin": url, "x-forwarded-for": "10.1.1.1", "x-forwarded-proto": "http"}
+            with httpx2.Client(base_url=url, verify=trusted, headers=forged) as browser:
+                answer = browser.post("/login", data={"user": "ann", "password": "secret"})
+                assert answer.status_code == 303
+                page = browser.get("/change/create-topic").text
+                (token,) = set(re.findall(r'name="csrf" value="(\w+)"', page))
+                form = {"csrf": token, "topic": "made", "partitions": "1"}
+                page = browser.post("/change/create-topic", data=form).text
+                (plan,) = re.findall(r'name="plan" value="([^"]+)"', page)
+                answer = browser.post("/apply", data={"csrf": token, "plan": plan})
+                assert "Topic made was created." in answer.text
+            process.send_signal(signal.SIGINT)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        assert "ann logged in from 127.0.0.1" in errors
+        assert '"user": "ann", "address": "127.0.0.1", "action": "create-topic"' in errors
+        assert "secret" not in errors
+        assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("wrong", ["certificate", "key"])
+def test_files_that_are_no_certificate_are_refused(tmp_path: Path, wrong: str) -> None:
+    path = tmp_path / "file.pem"
+    path.write_text("-----BEGIN NOTHING-----\n" if wrong == "key" else "")
+    result = CliRunner().invoke(app, ["console", "--login", "--tls-cert", str(path)])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"kafkawire: --tls-cert={path}: it must be a certificate")
+    assert result.stderr.count("\n") == 1
+
+
+def _start(
+    running: InProcessBroker, *words: str, server: str = "", listen: str = "127.0.0.1:0"
+) -> subprocess.Popen[str]:
+    command = ["console", "--server", server or running.bootstrap, "--listen", listen, *words]
     return subprocess.Popen(
         [sys.executable, "-m", "kafkawire", *command],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -99,7 +99,7 @@ def test_every_answer_has_the_headers(pages: TestClient) -> None:
         headers = pages.get(path).headers
         assert headers["content-security-policy"] == POLICY
         assert headers["x-content-type-options"] == "nosniff"
-        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["referrer-policy"] == "same-origin"
         assert not [name for name in headers if name.startswith("access-control")]
     assert "unsafe" not in POLICY
 

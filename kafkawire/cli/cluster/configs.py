@@ -20,37 +20,27 @@ from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server, Wide, no
 from kafkawire.cli.shared.tables import TableColumn
 from kafkawire.cli.shared.units import split_setting
 from kafkawire.client.cluster import Cluster, find_registered_brokers
+from kafkawire.client.configs import (
+    BROKER,
+    DELETE,
+    GROUP,
+    SET,
+    SOURCES,
+    TOPIC,
+    Change,
+    Resource,
+    alter,
+    resource_name,
+    settings,
+)
 from kafkawire.client.errors import ClientError, check
 from kafkawire.plural import count
 
-TOPIC, BROKER, GROUP = 2, 4, 32
-"""Kafka's ConfigResource.Type."""
-ALTER = 44
-"""The API key of IncrementalAlterConfigs."""
-SET, DELETE = 0, 1
-"""Kafka's AlterConfigOp.OpType (KIP-339)."""
 PENDING = "pending."
 """Before the name of a setting that is stored and has no effect yet."""
 DESCRIBE_QUORUM = 55
-DEFAULT = 5
 NOT_REACHED = "cannot be reached"
 NOT_ALIVE = "not alive: applies them when it starts"
-SOURCES = {
-    1: "topic",
-    2: "broker",
-    3: "all brokers",
-    4: "static",
-    DEFAULT: "default",
-    6: "logger",
-    7: "client metrics",
-    8: "group",
-}
-"""Kafka's ConfigEntry.ConfigSource, as one word each."""
-
-Resource = tuple[int, str]
-Change = tuple[str, str | None, int]
-"""Name, value, and SET or DELETE."""
-
 Topic = Annotated[
     str | None,
     typer.Option("--topic", metavar="TOPIC", callback=not_empty, help="Settings of this topic."),
@@ -119,7 +109,7 @@ def describe(
     with connect_cluster(server) as cluster:
         rows = [row for row in settings(cluster, resource) if every or row["source"] != "default"]
         columns = ("name", TableColumn("value", keep=True), "source", "change")
-        print_results(rows, columns, f"settings of {_name(resource)}", as_json, wide)
+        print_results(rows, columns, f"settings of {resource_name(resource)}", as_json, wide)
 
 
 def change(
@@ -183,7 +173,7 @@ def apply(
             alter(cluster, resource, [*changes, *((PENDING + n, None, DELETE) for n in pending)])
     _print_changes(resource, changes, as_json)
     if not changes and not as_json:
-        print(f"{_name(resource)}: no setting waits")
+        print(f"{resource_name(resource)}: no setting waits")
 
 
 def remove(
@@ -217,7 +207,7 @@ def _print_changes(resource: Resource, changes: Sequence[Change], as_json: bool)
         return
     for name, value, _ in changes:
         what = f"{name} removed" if value is None else f"{name}={value}"
-        print(f"{_name(resource)}: {what}")
+        print(f"{resource_name(resource)}: {what}")
 
 
 APPLIED = ("broker", "version", "state", TableColumn("own", "own settings"))
@@ -255,71 +245,3 @@ def _applied_version(cluster: Cluster, node: int) -> int:
     check("DescribeQuorum", partition.error_code, partition.error_message)
     states = (*partition.current_voters, *partition.observers)
     return int(next(each.log_end_offset for each in states if each.replica_id == node))
-
-
-def settings(
-    cluster: Cluster, resource: Resource, names: Sequence[str] | None = None
-) -> list[dict[str, Any]]:
-    """Return all settings of a resource, or those with these names, by name. ClientError."""
-    from kafkawire.messages.describe_configs import (
-        DescribeConfigsRequest,
-        DescribeConfigsResource,
-    )
-
-    kind, name = resource
-    wanted = DescribeConfigsResource(
-        resource_type=kind,
-        resource_name=name,
-        configuration_keys=None if names is None else list(names),
-    )
-    asked = DescribeConfigsRequest(resources=[wanted])
-    (result,) = _request(cluster, resource, 32, asked).results
-    check(_name(resource), result.error_code, result.error_message)
-    return [
-        {
-            "name": entry.name,
-            "value": None if entry.is_sensitive else entry.value,
-            "source": SOURCES.get(entry.config_source, str(entry.config_source)),
-            "change": "static" if entry.read_only else "dynamic",
-            "sensitive": entry.is_sensitive,
-        }
-        for entry in sorted(result.configs, key=lambda entry: entry.name)
-    ]
-
-
-def alter(cluster: Cluster, resource: Resource, changes: Sequence[Change]) -> None:
-    """Make all changes of a resource's settings, or none. ClientError."""
-    from kafkawire.messages.incremental_alter_configs import (
-        AlterableConfig,
-        AlterConfigsResource,
-        IncrementalAlterConfigsRequest,
-    )
-
-    configs = [
-        AlterableConfig(name=name, value=value, config_operation=operation)
-        for name, value, operation in changes
-    ]
-    kind, name = resource
-    one = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    answer = _request(cluster, resource, ALTER, IncrementalAlterConfigsRequest(resources=[one]))
-    (result,) = answer.responses
-    check(_name(resource), result.error_code, result.error_message)
-
-
-def _request(cluster: Cluster, resource: Resource, key: int, message: object) -> Any:
-    """Send the request to the right broker: only a broker itself knows its settings."""
-    kind, name = resource
-    if kind != BROKER or not name:
-        return cluster.request(key, message)
-    if int(name) in cluster.nodes():
-        return cluster.node(int(name)).request(key, message)
-    if key == ALTER and int(name) in find_registered_brokers(cluster.first):
-        return cluster.request(key, message)  # one that is not alive cannot take it
-    raise ClientError(f"there is no broker {name}: the cluster has brokers {cluster.nodes()}")
-
-
-def _name(resource: Resource) -> str:
-    kind, name = resource
-    if kind in (TOPIC, GROUP):
-        return f"{'topic' if kind == TOPIC else 'group'} {name}"
-    return f"broker {name}" if name else "all brokers"

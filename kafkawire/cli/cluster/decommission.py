@@ -11,7 +11,6 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from kafkawire.cli.cluster.configs import BROKER, DELETE, SET, alter
 from kafkawire.cli.cluster.moves import DECOMMISSIONING, POLL_S, wait_until_idle
 from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail
@@ -19,6 +18,7 @@ from kafkawire.cli.shared.parameters import INT32, LOCAL, Server
 from kafkawire.cli.shared.progress import bars
 from kafkawire.client.admin import remove_broker
 from kafkawire.client.cluster import Cluster, find_registered_brokers
+from kafkawire.client.configs import BROKER, DELETE, SET, alter
 from kafkawire.client.errors import ClientError, Closed, NoAnswer, UnknownBroker
 from kafkawire.client.placement import leaders
 from kafkawire.messages.registry import TIER

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.cluster.configs import BROKER, DELETE, SET, alter, settings
 from kafkawire.cli.shared.outcomes import connect_cluster, error_text, report
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server, Wide
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.configs import BROKER, DELETE, SET, alter, settings
 from kafkawire.client.placement import PlannedMove, even, leaders, move, planned_moves
 from kafkawire.plural import count
 

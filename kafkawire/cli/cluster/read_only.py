@@ -7,22 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.cluster.configs import (
+from kafkawire.cli.cluster.configs import NOT_ALIVE, NOT_REACHED
+from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless, print_results
+from kafkawire.cli.shared.output import fail
+from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide
+from kafkawire.cli.shared.tables import TableColumn
+from kafkawire.client.cluster import Cluster, find_registered_brokers
+from kafkawire.client.configs import (
     BROKER,
     DELETE,
-    NOT_ALIVE,
-    NOT_REACHED,
     SET,
     SOURCES,
     Change,
     alter,
     settings,
 )
-from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless, print_results
-from kafkawire.cli.shared.output import fail
-from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide
-from kafkawire.cli.shared.tables import TableColumn
-from kafkawire.client.cluster import Cluster, find_registered_brokers
 from kafkawire.client.errors import ClientError
 
 READ_ONLY, COMMITS = "broker.read.only", "broker.read.only.commits"

@@ -25,21 +25,20 @@ from kafkawire.cli.shared.partitions import parse_partitions, select
 from kafkawire.cli.shared.times import parse_time
 from kafkawire.cli.shared.units import parse_duration
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import BrokerError, ClientError
-from kafkawire.client.groups import SHARE, GroupDescription, describe_group
+from kafkawire.client.errors import ClientError
+from kafkawire.client.groups import SHARE
 from kafkawire.client.offsets import (
-    EARLIEST,
-    LATEST,
     Partition,
     commit,
-    fetch_committed_offsets,
-    leaders,
-    list_offsets,
-    partition_text,
 )
-from kafkawire.client.share_groups import alter_share_offsets, fetch_share_offsets
-from kafkawire.codec.errors import ErrorCode
-from kafkawire.plural import count
+from kafkawire.client.resets import (
+    OffsetTarget,
+    active_sentence,
+    current_offsets,
+    find_group,
+    make_plan,
+)
+from kafkawire.client.share_groups import alter_share_offsets
 
 # Targets of a reset of committed offsets, and the plan of new offsets; CSV files of plans.
 #
@@ -100,42 +99,16 @@ class ResetTarget:
             return None
         return parse_time("--to-datetime", self.to_datetime, now_ms)
 
-
-def make_plan(
-    cluster: Cluster,
-    partitions: list[Partition],
-    current: Mapping[Partition, int],
-    target: ResetTarget,
-    given: Mapping[Partition, int],
-) -> dict[Partition, int]:
-    """Return the new offset of each partition, inside its log. `given`: those of --from-file."""
-    led_by = leaders(cluster, [topic for topic, _ in partitions])
-    latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST), led_by)
-    earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST), led_by)
-    timestamp = target.timestamp_ms()
-    by_time: dict[Partition, int] = {}
-    if timestamp is not None:
-        by_time = list_offsets(cluster, dict.fromkeys(partitions, timestamp), led_by)
-    plan: dict[Partition, int] = {}
-    for place in partitions:
-        if place not in latest:
-            missing = "has no leader" if place in led_by else "does not exist"
-            raise ClientError(f"{partition_text(place)} {missing}")
-        if target.to_earliest:
-            wanted = earliest[place]
-        elif target.to_offset is not None:
-            wanted = target.to_offset
-        elif target.shift_by is not None:
-            if place not in current:
-                raise ClientError(f"{partition_text(place)} has no committed offset to shift")
-            wanted = current[place] + target.shift_by
-        elif timestamp is not None:  # after the last record: the end, as in Kafka's tool
-            wanted = by_time[place] if by_time.get(place, -1) >= 0 else latest[place]
-        else:  # without a committed offset --to-current is the end, as in Kafka's tool
-            known = current if target.to_current else given
-            wanted = latest[place] if target.to_latest else known.get(place, latest[place])
-        plan[place] = min(max(wanted, earliest[place]), latest[place])
-    return plan
+    def resolve(self) -> OffsetTarget:
+        """Return the target with its time in milliseconds. OptionError."""
+        return OffsetTarget(
+            self.to_earliest,
+            self.to_latest,
+            self.to_current,
+            self.to_offset,
+            self.shift_by,
+            self.timestamp_ms(),
+        )
 
 
 def read_plan(path: str, group: str) -> dict[Partition, int]:
@@ -206,9 +179,6 @@ def write_plan(path: str, plan: Mapping[Partition, int]) -> None:
         raise ClientError(f"{path} cannot be written: {reason}") from None
 
 
-INACTIVE = ("Empty", "Dead")
-"""States of a group whose offsets can be committed without being a member."""
-MAX_NAMED = 5
 COLUMNS = ("topic", "partition", "from", "to")
 
 
@@ -307,9 +277,9 @@ def reset_offsets(
         if active and execute:
             raise ClientError(active)
         shared = found is not None and found.kind == SHARE
-        current = _current(cluster, group, shared)
+        current = current_offsets(cluster, group, shared)
         partitions = list(current) if all_topics else list(saved or select(cluster, chosen))
-        plan = make_plan(cluster, partitions, current, target, saved)
+        plan = make_plan(cluster, partitions, current, target.resolve(), saved)
         if output is not None:
             write_plan(output, plan)
         errors = commit_all(cluster, group, plan, shared) if execute else {}
@@ -334,37 +304,6 @@ def _plan_rows(
         }
         for place, offset in sorted(plan.items())
     ]
-
-
-def _current(cluster: Cluster, group: str, shared: bool) -> dict[Partition, int]:
-    """Return the committed offsets of a group, or where a share group continues."""
-    if shared:
-        offsets = fetch_share_offsets(cluster, group).items()
-        return {place: row.start for place, row in offsets if row.start is not None}
-    return {place: at for place, (at, _) in fetch_committed_offsets(cluster, group).items()}
-
-
-def find_group(cluster: Cluster, group: str) -> GroupDescription | None:
-    """Return state and members of a group; None if it does not exist yet: a commit creates it."""
-    try:
-        return describe_group(cluster, group)
-    except BrokerError as error:
-        if error.code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return None
-        raise
-
-
-def active_sentence(found: GroupDescription | None, advice: str) -> str:
-    """Return in one sentence that the group has members, which ends with the advice; empty if it
-    has none."""
-    if found is None or (found.state in INACTIVE and not found.members):
-        return ""
-    clients = ", ".join(sorted({member.client for member in found.members})[:MAX_NAMED])
-    named = f" ({clients})" if clients else ""
-    return (
-        f"group {found.group} is active: it is {found.state} with "
-        f"{count(len(found.members), 'member')}{named}; {advice}"
-    )
 
 
 def commit_all(

@@ -17,9 +17,8 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.groups.reset_offsets import active_sentence, commit_all, find_group
+from kafkawire.cli.groups.reset_offsets import commit_all
 from kafkawire.cli.records.filters import Filter, filters_of
-from kafkawire.cli.records.text import FORMAT_HELP, RecordError, as_json, format_of
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outage import Outage
 from kafkawire.cli.shared.outcomes import connect_cluster
@@ -39,6 +38,8 @@ from kafkawire.client.offsets import (
     fetch_committed_offsets,
     list_offsets,
 )
+from kafkawire.client.record_text import FORMAT_HELP, RecordError, as_json, format_of
+from kafkawire.client.resets import active_sentence, find_group
 from kafkawire.codec.batches import Record
 from kafkawire.offsets.integration import LiveSource
 from kafkawire.offsets.subscription import NS_PER_MS, Subscription

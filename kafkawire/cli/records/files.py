@@ -13,7 +13,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, Protocol
 
-from kafkawire.cli.records.text import (
+from kafkawire.cli.shared.options import OptionError
+from kafkawire.client.errors import ClientError
+from kafkawire.client.offsets import Partition
+from kafkawire.client.record_text import (
     INT32,
     INT64,
     Parsed,
@@ -28,9 +31,6 @@ from kafkawire.cli.records.text import (
     record_of,
     text_of,
 )
-from kafkawire.cli.shared.options import OptionError
-from kafkawire.client.errors import ClientError
-from kafkawire.client.offsets import Partition
 from kafkawire.codec.batches import Record, header_text
 from kafkawire.extras import need
 

@@ -21,7 +21,6 @@ from kafkawire.cli.records.produce import (
     parse_codec,
     print_summary,
 )
-from kafkawire.cli.records.text import RecordError, Row
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless
 from kafkawire.cli.shared.output import fail
@@ -30,6 +29,7 @@ from kafkawire.cli.shared.progress import bars
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import leaders
 from kafkawire.client.producer import Producer
+from kafkawire.client.record_text import RecordError, Row
 
 REPORTED_EVERY = 1000
 """Records between two reports of progress."""

@@ -14,7 +14,6 @@ from typing import IO, Annotated
 
 import typer
 
-from kafkawire.cli.records.text import Parsed, RecordError, encode_utf8, record_of
 from kafkawire.cli.shared.options import OptionError, parse_choice, split_pair
 from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless
 from kafkawire.cli.shared.output import fail
@@ -22,6 +21,7 @@ from kafkawire.cli.shared.parameters import INT32, LOCAL, Server, not_empty
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import Partition, leaders
 from kafkawire.client.producer import Failure, Producer
+from kafkawire.client.record_text import Parsed, RecordError, encode_utf8, record_of
 from kafkawire.codec.batches import Record
 from kafkawire.codec.compression import CODEC_NAMES
 from kafkawire.codec.murmur2 import key_partition

@@ -35,12 +35,12 @@ def connect_cluster(server: str) -> Iterator[Cluster]:
         fail(error)
 
 
-def client_security() -> ClientSecurity:
-    """Return encryption and log-in as --command-config has them. An invalid file ends the command
-    with exit code 2."""
+def client_security(login: bool = True) -> ClientSecurity:
+    """Return encryption and log-in as --command-config has them; without `login` it needs no user.
+    An invalid file ends the command with exit code 2."""
     path = COMMAND_CONFIG.get()
     try:
-        return read_security("--command-config", path) if path else NO_SECURITY
+        return read_security("--command-config", path, login) if path else NO_SECURITY
     except ClientError as error:
         fail(error, 2)
 

@@ -15,16 +15,12 @@ from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, T
 from kafkawire.cli.shared.partitions import parse_partitions, select
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.times import parse_time
-from kafkawire.client.admin import create_partitions, delete_records
+from kafkawire.client.admin import create_partitions, delete_records, plan_deletion
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import (
-    EARLIEST,
-    LATEST,
     Partition,
     leaders,
-    list_offsets,
-    partition_text,
 )
 from kafkawire.plural import count
 
@@ -125,7 +121,17 @@ def delete(
         fail(error, 2)
     with connect_cluster(server) as cluster:
         led_by = select(cluster, partitions)
-        rows = _plan(cluster, led_by, at_ms, before_offset)
+        rows: list[dict[str, Any]] = [
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "log_start": start,
+                "new_log_start": new,
+                "records": new - start,
+                "error": None,
+            }
+            for place, (start, new) in plan_deletion(cluster, led_by, at_ms, before_offset).items()
+        ]
         records = sum(row["records"] for row in rows)
         if dry_run:
             print_results(rows, PLAN, f"{count(records, 'offset')} would be deleted", as_json)
@@ -140,37 +146,6 @@ def delete(
 
 def _at_terminal() -> bool:
     return sys.stdin.isatty()
-
-
-def _plan(
-    cluster: Cluster, led_by: dict[Partition, int], at_ms: int | None, offset: int | None
-) -> list[dict[str, Any]]:
-    """Return a row per partition with its new log start offset, which is inside its log. Nothing is
-    left where no record is as new as `at_ms`."""
-    starts = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
-    ends = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by)
-    found: dict[Partition, int] = {}
-    if at_ms is not None:
-        found = list_offsets(cluster, dict.fromkeys(led_by, at_ms), led_by)
-    rows: list[dict[str, Any]] = []
-    for place in sorted(led_by):
-        if place not in ends:
-            raise ClientError(f"{partition_text(place)} has no leader")
-        wanted = ends[place] if offset is None else offset
-        if at_ms is not None:
-            wanted = found[place] if found.get(place, -1) >= 0 else ends[place]
-        start = min(max(wanted, starts[place]), ends[place])
-        rows.append(
-            {
-                "topic": place[0],
-                "partition": place[1],
-                "log_start": starts[place],
-                "new_log_start": start,
-                "records": start - starts[place],
-                "error": None,
-            }
-        )
-    return rows
 
 
 def _delete(cluster: Cluster, led_by: dict[Partition, int], rows: list[dict[str, Any]]) -> None:

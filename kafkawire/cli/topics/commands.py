@@ -15,6 +15,7 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT16, INT32, LOCAL, Json, Server, Topics, Wide
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.units import split_setting
+from kafkawire.client.admin import delete_topics as delete_named_topics
 from kafkawire.client.admin import topic_settings
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import check
@@ -168,16 +169,7 @@ def delete_topics(names: Topics, server: Server = LOCAL, as_json: Json = False) 
     Examples:
       kafkawire topics delete orders
     """
-    from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-
     with connect_cluster(server) as cluster:
-        asked = DeleteTopicsRequest(topics=[], topic_names=list(names), timeout_ms=30_000)
-        if cluster.first.version(20) >= 6:
-            asked.topics = [DeleteTopicState(name=name) for name in names]
-            asked.topic_names = []
-        answer = cluster.request(20, asked)
-        rows = [
-            {"topic": row.name, "error": error_text(row.error_code, row.error_message)}
-            for row in answer.responses
-        ]
+        results = delete_named_topics(cluster, names)
+        rows = [{"topic": name, "error": error_text(*result)} for name, result in results.items()]
         report("deleted", rows, ("topic",), as_json)

@@ -22,7 +22,9 @@ from kafkawire.console.views.topic_changes import ChangesDisabled
 from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.queries import WrongInput
 from kafkawire.console.web.security import BodyTooLarge
+from kafkawire.console.web.sessions import NotLoggedIn
 
+FAILURES = (ClientError, WrongInput, HTTPException, BodyTooLarge, NotLoggedIn)
 STATUSES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
     ErrorCode.GROUP_ID_NOT_FOUND: 404,
@@ -95,7 +97,7 @@ class ApiPages:
             await self._log_in(socket)
             check_params(socket, self._sockets.operation())
             await self._sockets.serve_socket(socket)
-        except (ClientError, WrongInput, HTTPException) as failure:
+        except FAILURES as failure:
             await socket.send_denial_response(answer_failure(failure, "GET"))
 
     def _endpoint(self, by_method: dict[str, ApiOperation]) -> Callable[[Request], object]:
@@ -114,7 +116,7 @@ class ApiPages:
                     allowed = " or ".join(operation.body)
                     raise HTTPException(415, f"The Content-Type must be {allowed}")
                 return await operation.handler(request)
-            except (ClientError, WrongInput, HTTPException, BodyTooLarge) as failure:
+            except FAILURES as failure:
                 return answer_failure(failure, request.method)
 
         return answer
@@ -152,7 +154,8 @@ def answer_failure(failure: Exception, method: str) -> Response:
         status = 400
     elif isinstance(failure, BodyTooLarge):
         status, sentence = 413, "The request is too large"
-    elif isinstance(failure, LoginRefused):
+    elif isinstance(failure, LoginRefused | NotLoggedIn):
+        sentence = sentence or "Log in with user and password of the broker"
         status, headers = 401, {"www-authenticate": 'Basic realm="kafkawire", charset="UTF-8"'}
     elif isinstance(failure, ChangesDisabled):
         status = 403

@@ -59,6 +59,7 @@ from kafkawire.console.web.queries import (
     text_param,
 )
 from kafkawire.console.web.security import MAX_BODY_BYTES
+from kafkawire.console.web.sessions import NotLoggedIn
 
 T = TypeVar("T")
 
@@ -260,6 +261,7 @@ async def follow(
         viewer, cluster, begun = frame.viewer(connection), None, False
         try:
             while not frame.streams.stopping():
+                frame.viewer(connection)  # NotLoggedIn after a log-out
                 try:
                     if cluster is None:
                         cluster = await run(viewer.connect)
@@ -317,7 +319,7 @@ def _next(request: Request, name: str, positions: str) -> str | None:
 
 async def _chain(first: str, rest: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
     async with aclosing(rest):
-        with suppress(ClientError):  # the topic was deleted: the stream ends
+        with suppress(ClientError, NotLoggedIn):  # or the topic was deleted: the stream ends
             yield first
             async for each in rest:
                 yield each

@@ -52,6 +52,7 @@ from kafkawire.console.views.produce import Produced
 from kafkawire.console.views.records import RecordQuery
 from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.queries import INT32, INT64, WrongInput, text_param
+from kafkawire.console.web.sessions import NotLoggedIn
 
 MAX_UNACKNOWLEDGED = 1000
 """Offsets that a group's member has delivered and are not acknowledged: then it waits, so that
@@ -226,6 +227,8 @@ class _Session:
                             await self._send({"record": record_json(each, self._base64)})
             while not (reads or self._frame.streams.stopping()):
                 await self._pause()
+        except NotLoggedIn:
+            self._closing = TOO_SLOW, "the user has logged out"
         except ClientError as failure:
             await self._fail(failure)
             self._closing = FAILED, "see the last message"
@@ -234,6 +237,7 @@ class _Session:
         """Deliver the records of a member. ClientError if the broker refuses it."""
         acked_at, assigned = time.monotonic(), None
         while not self._frame.streams.stopping():
+            self._frame.viewer(self._socket)  # NotLoggedIn after a log-out
             room = member.unacknowledged < MAX_UNACKNOWLEDGED
             self._acked.clear()
             found = await self._poll(member, room)

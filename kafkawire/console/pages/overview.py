@@ -37,6 +37,7 @@ class OverviewPages:
     async def show_overview_events(self, request: Request) -> Response:
         """Stream the changing part of the overview."""
         client = request.client.host if request.client is not None else ""
+        self._frame.viewer(request)  # without a session there is no stream
         if self._frame.streams.full(client):
             raise HTTPException(503, "Too many pages are open: close one.")
 

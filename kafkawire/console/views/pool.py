@@ -18,11 +18,15 @@ PATIENCE_S = 10.0
 
 
 class ClusterPool:
-    """Lends connections to a cluster; they are opened when they are needed, and kept."""
+    """Lends connections to a cluster; they are opened when they are needed, and `idle` of them are
+    kept."""
 
-    def __init__(self, server: str, security: ClientSecurity = NO_SECURITY) -> None:
+    def __init__(
+        self, server: str, security: ClientSecurity = NO_SECURITY, idle: int = MAX_CLUSTERS
+    ) -> None:
         self.server = server
         self._security = security
+        self._idle = idle
         self._free: list[Cluster] = []
         self._lock = threading.Lock()
         self._permits = threading.BoundedSemaphore(MAX_CLUSTERS)
@@ -52,15 +56,17 @@ class ClusterPool:
             self._permits.release()
 
     def _put_back(self, cluster: Cluster, sound: bool) -> None:
-        if not sound:
-            cluster.close()
-            return
         with self._lock:
-            self._free.append(cluster)
+            kept = sound and len(self._free) < self._idle
+            if kept:
+                self._free.append(cluster)
+        if not kept:
+            cluster.close()
 
     def close(self) -> None:
-        """Close the connections that are not lent."""
+        """Close the connections: at once those that are not lent, others when they come back."""
         with self._lock:
             free, self._free = self._free, []
+            self._idle = 0
         for cluster in free:
             cluster.close()

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
+from kafkawire.console.web.sessions import NotLoggedIn
+
 CHECKS, CHECK_S = 10, 0.2
 """How often a stream checks between two parts whether the server is stopping, and how long it waits
 each time: a part is sent every two seconds, for as long as a snapshot is fresh."""
@@ -55,7 +57,10 @@ async def repeat(
     with streams.open(client):
         last = ""
         while not streams.stopping():
-            text = await render()
+            try:
+                text = await render()
+            except NotLoggedIn:  # the session ended, as by a log-out
+                return
             yield event(text) if text != last else ":\n\n"
             last = text
             for _ in range(CHECKS):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from urllib.parse import parse_qsl
 
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 
 from kafkawire.console.views.records import (
     MAX_NEEDLE,
@@ -17,6 +18,7 @@ from kafkawire.console.views.records import (
 )
 
 MAX_PAGE = 1_000_000
+MAX_FIELDS = 50
 INT32, INT64 = 2**31 - 1, 2**63 - 1
 WHERE = ("newest", "oldest", "offset", "time")
 _POSITION = re.compile(r"([0-9]{1,10}):([0-9]{1,19})")
@@ -37,6 +39,20 @@ def text_param(request: HTTPConnection, name: str) -> str:
     if len(text) > MAX_NEEDLE and name not in ("after", "before"):
         raise WrongInput(name, text, f"at most {MAX_NEEDLE} characters")
     return text
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a form that was sent; the last of several with one name. WrongInput."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise WrongInput("content-type", kind, "application/x-www-form-urlencoded")
+    try:
+        text = (await request.body()).decode("ascii")
+        return dict(
+            parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+        )
+    except ValueError:
+        raise WrongInput("form", "", f"at most {MAX_FIELDS} fields in UTF-8") from None
 
 
 def read_number(name: str, text: str, low: int, high: int) -> int:

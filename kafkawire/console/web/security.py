@@ -42,7 +42,8 @@ HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
+    # With no-referrer a browser sends "Origin: null" with the forms of its own pages.
+    "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
@@ -149,7 +150,7 @@ def _bound_body(receive: Receive) -> Receive:
         message = await receive()
         left -= len(message.get("body", b""))
         if left < 0:
-            raise BodyTooLarge
+            raise BodyTooLarge(f"The request has more than {MAX_BODY_BYTES} bytes")
         return message
 
     return receive_bounded

@@ -5,17 +5,20 @@ from __future__ import annotations
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.security import ClientSecurity
 from kafkawire.console.views.own import OwnBroker
-from kafkawire.console.views.pool import ClusterPool
+from kafkawire.console.views.pool import MAX_CLUSTERS, ClusterPool
 from kafkawire.console.views.produce import RecordProducer
 from kafkawire.console.views.snapshot import SnapshotCache
 
 
 class Viewer:
     """A user, with connections under their own name, so that the broker's ACLs decide what is read
-    and changed. `may_change`: whether functions of `views` that change something may run."""
+    and changed. `may_change`: whether functions of `views` that change something may run; `idle`:
+    connections that are kept."""
 
-    def __init__(self, server: str, security: ClientSecurity, may_change: bool) -> None:
-        self.pool = ClusterPool(server, security)
+    def __init__(
+        self, server: str, security: ClientSecurity, may_change: bool, idle: int = MAX_CLUSTERS
+    ) -> None:
+        self.pool = ClusterPool(server, security, idle)
         self.own = OwnBroker()
         self.snapshots = SnapshotCache(self.pool, self.own)
         self.may_change = may_change
@@ -29,6 +32,6 @@ class Viewer:
         return Cluster(self._server, security=self._security)
 
     def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close the connections: those in use when they are free."""
         self.producer.close()
         self.pool.close()

@@ -1,6 +1,6 @@
 """`groups reset-offsets`: by duration, to the committed offsets, and CSV files of offsets.
 
-Covers: kafkawire.cli.groups.reset_offsets.
+Covers: kafkawire.cli.groups.reset_offsets, kafkawire.client.resets.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Batches that Kafka accepts although no usual client sends them: every command reads them.
 
-Covers: kafkawire.cli.records.text, kafkawire.client.copying, kafkawire.sql.topic_dataset.
+Covers: kafkawire.client.record_text, kafkawire.client.copying, kafkawire.sql.topic_dataset.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from kafkawire import testing
-from kafkawire.cli.records.text import as_json
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.fetching import fetch, sound_records
 from kafkawire.client.offsets import leaders
 from kafkawire.client.producer import append
+from kafkawire.client.record_text import as_json
 from kafkawire.codec.batches import Record
 from tests.kit.cli import Typed, no_environment  # noqa: F401  (a fixture, by name)
 from tests.kit.codec.odd_batches import COUNT, ODD

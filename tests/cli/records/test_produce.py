@@ -18,8 +18,8 @@ from kafka import KafkaConsumer
 from kafkawire.cli.app import app
 from kafkawire.cli.records import produce
 from kafkawire.cli.records.produce import STICKY_RECORDS, Chooser, lines_of
-from kafkawire.cli.records.text import RecordError
 from kafkawire.client.errors import ClientError
+from kafkawire.client.record_text import RecordError
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import Typed, no_environment, run  # noqa: F401  (a fixture, by name)
 

@@ -100,6 +100,22 @@ def test_sockets_have_the_rights_of_their_user(url: str) -> None:
     assert refused.value.response.status_code == 401
 
 
+@pytest.mark.real
+def test_console_with_a_log_in_asks_programs_for_a_user(
+    secured: InProcessBroker, tmp_path: Path
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n")
+    options = ("--login", "--command-config", str(file))
+    with console(secured.addresses[SECURED], *options) as url:
+        for path in ("/api/topics", "/api/topics/orders/events", "/api/tier"):
+            assert curl(url + path, status=401)["error"]
+        with pytest.raises(InvalidStatus) as refused:
+            connect(f"ws{url.removeprefix('http')}/api/topics/orders/socket", proxy=None)
+        assert refused.value.response.status_code == 401
+        assert curl(f"{url}/api/topics", *as_user("alice"))["topics"]
+
+
 async def test_users_are_kept_and_checked_again(
     secured: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.cli.records.text import MAX_HEADERS, RecordError, as_json, record_of
+from kafkawire.client.record_text import MAX_HEADERS, RecordError, as_json, record_of
 from kafkawire.codec.batches import Record
 
 data = st.none() | st.binary(max_size=40) | st.text(max_size=20).map(lambda text: text.encode())
