@@ -123,13 +123,10 @@ class RecordProducer:
         return asked.future
 
     def close(self) -> None:
-        """Send what waits, then end."""
+        """Take no more records; the thread sends what waits, then it ends."""
         with self._condition:
             self._closed = True
             self._condition.notify()
-            thread = self._thread
-        if thread is not None:
-            thread.join()
 
     def _run(self) -> None:
         while True:
