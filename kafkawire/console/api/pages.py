@@ -17,14 +17,18 @@ from kafkawire.console.api.records import RecordApi
 from kafkawire.console.api.sockets import RecordSockets
 from kafkawire.console.api.topics import SubjectApi
 from kafkawire.console.api.users import BasicUsers
+from kafkawire.console.views.actions import Outdated
+from kafkawire.console.views.plans import ChangeRefused, NotAllowed
 from kafkawire.console.views.produce import ProducerBusy
-from kafkawire.console.views.topic_changes import ChangesDisabled
 from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.queries import WrongInput
 from kafkawire.console.web.security import BodyTooLarge
 from kafkawire.console.web.sessions import NotLoggedIn
 
-FAILURES = (ClientError, WrongInput, HTTPException, BodyTooLarge, NotLoggedIn)
+FAILURES = (
+    ClientError, WrongInput, HTTPException, BodyTooLarge, NotLoggedIn, NotAllowed, ChangeRefused,
+    Outdated,
+)  # fmt: skip
 STATUSES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
     ErrorCode.GROUP_ID_NOT_FOUND: 404,
@@ -157,8 +161,10 @@ def answer_failure(failure: Exception, method: str) -> Response:
     elif isinstance(failure, LoginRefused | NotLoggedIn):
         sentence = sentence or "Log in with user and password of the broker"
         status, headers = 401, {"www-authenticate": 'Basic realm="kafkawire", charset="UTF-8"'}
-    elif isinstance(failure, ChangesDisabled):
+    elif isinstance(failure, NotAllowed):
         status = 403
+    elif isinstance(failure, ChangeRefused | Outdated):
+        status = getattr(failure, "status", 409)
     elif isinstance(failure, ProducerBusy):
         status, headers = 503, {"retry-after": "1"}
     elif isinstance(failure, BrokerError):

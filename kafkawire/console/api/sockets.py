@@ -48,6 +48,7 @@ from kafkawire.console.api.records import (
     will_pass,
 )
 from kafkawire.console.views.group_member import TopicMember
+from kafkawire.console.views.plans import NotAllowed
 from kafkawire.console.views.produce import Produced
 from kafkawire.console.views.records import RecordQuery
 from kafkawire.console.web.frame import PageFrame
@@ -191,7 +192,7 @@ class _Session:
                 else:
                     check_names("message", body, ("ack", "id"))
                     self._acknowledge(body.get("ack"))
-            except (ClientError, WrongInput) as failure:
+            except (ClientError, WrongInput, NotAllowed) as failure:
                 await self._fail(failure, name)
 
     async def _reply(self, waiting: MemoryObjectReceiveStream[Replies]) -> None:

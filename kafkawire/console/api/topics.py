@@ -7,6 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.groups import GroupDescription
 from kafkawire.console.api.declared import (
@@ -21,9 +22,10 @@ from kafkawire.console.api.declared import (
     nullable,
 )
 from kafkawire.console.api.record_json import check_names, load_object, read_integer
+from kafkawire.console.views.actions import Actor, apply_change, plan_change
 from kafkawire.console.views.groups import describe_group_lag, list_groups_page
+from kafkawire.console.views.plans import ChangePlan, Values
 from kafkawire.console.views.snapshot import Known
-from kafkawire.console.views.topic_changes import create_topic, delete_topic, reset_group
 from kafkawire.console.views.topics import SORTS, describe_topic, list_topics
 from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.queries import (
@@ -148,11 +150,8 @@ class SubjectApi:
         ):
             raise WrongInput("body.configs", "", "an object with a string for each setting")
         partitions = read_integer(body, "partitions", INT32)
-        count = -1 if partitions is None else partitions
-        may = self._frame.viewer(request).may_change
-        await self._frame.ask(
-            request, lambda cluster: create_topic(cluster, may, name, count, configs)
-        )
+        values = {"topic": name, "partitions": partitions, "replicas": None}
+        await self._change(request, "create-topic", {**values, "settings": configs.items()})
         return Response(status_code=201)
 
     async def describe_topic(self, request: Request) -> Response:
@@ -177,8 +176,7 @@ class SubjectApi:
 
     async def delete_topic(self, request: Request) -> Response:
         """Delete a topic."""
-        name, may = request.path_params["topic"], self._frame.viewer(request).may_change
-        await self._frame.ask(request, lambda cluster: delete_topic(cluster, may, name))
+        await self._change(request, "delete-topic", {"topic": request.path_params["topic"]})
         return Response(status_code=204)
 
     async def list_groups(self, request: Request) -> Response:
@@ -228,11 +226,13 @@ class SubjectApi:
         elif where not in WHERE:
             raise WrongInput("body.where", where, "one of " + ", ".join(WHERE))
         partition = read_integer(body, "partition", INT32)
-        may = self._frame.viewer(request).may_change
-        found = await self._frame.ask(
-            request, lambda cluster: reset_group(cluster, may, name, topic, where, at, partition)
-        )
-        rows = [{"partition": index, "offset": offset} for index, offset in sorted(found.items())]
+        target = {"oldest": "earliest", "newest": "latest"}.get(where, where)
+        values = {
+            "group": name, "topic": topic, "partition": partition, "target": target, "shift": None,
+            "offset": at, "time": at,
+        }  # fmt: skip
+        plan = await self._change(request, "reset-offsets", values)
+        rows = [{"partition": index, "offset": at} for _, index, at in plan.change["offsets"]]
         return JSONResponse({"committed": rows})
 
     async def describe_tier(self, request: Request) -> Response:
@@ -240,6 +240,20 @@ class SubjectApi:
         own = self._frame.viewer(request).own
         found: Any = await self._frame.ask(request, own.read_tier)
         return JSONResponse(found)
+
+    async def _change(self, request: Request, name: str, values: Values) -> ChangePlan:
+        """Plan a change, and make it: as on a page, with the same checks and the same log.
+        NotAllowed, ChangeRefused, Outdated, ClientError."""
+        viewer = self._frame.viewer(request)
+        address = request.client.host if request.client else ""
+        actor = Actor(viewer.user, address, viewer.may_change)
+
+        def change(cluster: Cluster) -> ChangePlan:
+            plan = plan_change(cluster, actor, name, values)
+            apply_change(cluster, actor, name, plan.change, plan.seen)
+            return plan
+
+        return await self._frame.ask(request, change)
 
     async def _read_known(self, request: Request) -> Known:
         """Return the newest snapshot: a list that is not known is no empty list. ClientError."""

@@ -20,7 +20,8 @@ from kafkawire.client.producer import Failure, Producer
 from kafkawire.codec.batches import Record
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.murmur2 import key_partition
-from kafkawire.console.views.topic_changes import check_may_change
+from kafkawire.console.views.actions import READ_ONLY
+from kafkawire.console.views.plans import NotAllowed
 
 MAX_WAITING_BYTES = 32 << 20
 """Records of one user that wait for the broker: twice what the producer has in one request."""
@@ -108,8 +109,9 @@ class RecordProducer:
 
     def queue(self, topic: str, records: Sequence[NewRecord]) -> Future[list[Produced]]:
         """Queue at least one record of a topic, in order; the future has the result of each when
-        the broker has acknowledged or refused all. ChangesDisabled; ProducerBusy."""
-        check_may_change(self._may_change)
+        the broker has acknowledged or refused all. NotAllowed; ProducerBusy."""
+        if not self._may_change:
+            raise NotAllowed(READ_ONLY)
         asked = _Waiting(topic, records)
         with self._condition:
             if self._bytes + asked.size > MAX_WAITING_BYTES or self._closed:

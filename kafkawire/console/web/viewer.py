@@ -22,6 +22,7 @@ class Viewer:
         self.own = OwnBroker()
         self.snapshots = SnapshotCache(self.pool, self.own)
         self.may_change = may_change
+        self.user = security.user
         self._server = server
         self._security = security
         self.producer = RecordProducer(self.connect, may_change)

@@ -1,7 +1,6 @@
 """The OpenAPI document: complete, and true of what the API answers; the commands of the guide.
 
-Covers: kafkawire.console.api.declared, kafkawire.console.api.pages, kafkawire.console.api.topics,
-kafkawire.console.views.topic_changes.
+Covers: kafkawire.console.api.declared, kafkawire.console.api.pages, kafkawire.console.api.topics.
 """
 
 from __future__ import annotations
