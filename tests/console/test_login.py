@@ -208,7 +208,7 @@ def test_sessions_are_bounded(secured: InProcessBroker, monkeypatch: pytest.Monk
     with viewer.pool.lend() as lent:
         found.close()
         assert lent.nodes()
-    with pytest.raises(OSError, match="closed|Bad file"):
+    with pytest.raises(OSError, match=r"closed|Bad file"):
         lent.first._socket.getpeername()
 
 
