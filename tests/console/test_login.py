@@ -78,7 +78,9 @@ def test_rights_are_in_words(browsers: Browsers) -> None:
     text = browsers.log_in("ann").get("/me").text
     assert "You have no rights on the cluster." in text
     assert "You may describe and describe configs 1 topic: seen." in text
-    assert re.search(r"You may read, write, [a-z, ]+ and alter configs 1 topic: ann-orders\.", text)
+    assert re.search(
+        r"You may read, write, [a-z, ]+ and alter configs \d+ topics?: ann-orders", text
+    )
 
 
 def test_cookie_is_of_this_host_only(secured: InProcessBroker) -> None:
@@ -208,7 +210,7 @@ def test_sessions_are_bounded(secured: InProcessBroker, monkeypatch: pytest.Monk
     with viewer.pool.lend() as lent:
         found.close()
         assert lent.nodes()
-    with pytest.raises(OSError, match="closed|Bad file"):
+    with pytest.raises(OSError, match=r"closed|Bad file"):
         lent.first._socket.getpeername()
 
 
