@@ -19,12 +19,13 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.console.pages.groups import GroupPages
 from kafkawire.console.pages.overview import OverviewPages
 from kafkawire.console.pages.records import RecordPages
+from kafkawire.console.pages.tier import TierPages
 from kafkawire.console.pages.topics import TopicPages
 from kafkawire.console.web.frame import ConsoleOptions, PageFrame
 from kafkawire.console.web.queries import WrongInput
 from kafkawire.console.web.security import BodyTooLarge, RequestChecks
 
-PAGES = (OverviewPages, TopicPages, RecordPages, GroupPages)
+PAGES = (OverviewPages, TopicPages, RecordPages, GroupPages, TierPages)
 UNKNOWN = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
