@@ -21,11 +21,12 @@ from kafkawire.console.pages.overview import OverviewPages
 from kafkawire.console.pages.records import RecordPages
 from kafkawire.console.pages.tier import TierPages
 from kafkawire.console.pages.topics import TopicPages
+from kafkawire.console.pages.transactions import TransactionPages
 from kafkawire.console.web.frame import ConsoleOptions, PageFrame
 from kafkawire.console.web.queries import WrongInput
 from kafkawire.console.web.security import BodyTooLarge, RequestChecks
 
-PAGES = (OverviewPages, TopicPages, RecordPages, GroupPages, TierPages)
+PAGES = (OverviewPages, TopicPages, RecordPages, GroupPages, TierPages, TransactionPages)
 UNKNOWN = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.INVALID_TOPIC_EXCEPTION,

@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
 from kafkawire.client.security import NO_SECURITY, ClientSecurity
-from kafkawire.console.views.snapshot import Known
+from kafkawire.console.views.snapshot import ClusterSnapshot, Known
 from kafkawire.console.web.live import Streams
 from kafkawire.console.web.rendering import environment
 from kafkawire.console.web.viewer import Viewer
@@ -52,6 +53,13 @@ class PageFrame:
         """Return the newest facts about the cluster, as the user of a request may see them."""
         read = self.viewer(request).snapshots.read
         return await to_thread.run_sync(read, limiter=self._threads)
+
+    async def read_snapshot(self, request: Request) -> tuple[Known, ClusterSnapshot]:
+        """Return what `read_known` does, with its snapshot. ClientError if there is none yet."""
+        known = await self.read_known(request)
+        if known.snapshot is None:
+            raise ClientError(known.failure or "nothing is known of the broker yet")
+        return known, known.snapshot
 
     async def ask(self, request: Request, ask: Callable[[Cluster], T]) -> T:
         """Run a function of `views` in a thread. ClientError."""
