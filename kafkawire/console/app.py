@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.console.pages.cluster import ClusterPages
 from kafkawire.console.pages.groups import GroupPages
 from kafkawire.console.pages.overview import OverviewPages
 from kafkawire.console.pages.records import RecordPages
@@ -26,7 +27,15 @@ from kafkawire.console.web.frame import ConsoleOptions, PageFrame
 from kafkawire.console.web.queries import WrongInput
 from kafkawire.console.web.security import BodyTooLarge, RequestChecks
 
-PAGES = (OverviewPages, TopicPages, RecordPages, GroupPages, TierPages, TransactionPages)
+PAGES = (
+    OverviewPages,
+    TopicPages,
+    RecordPages,
+    GroupPages,
+    TierPages,
+    TransactionPages,
+    ClusterPages,
+)
 UNKNOWN = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.INVALID_TOPIC_EXCEPTION,
