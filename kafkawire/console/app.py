@@ -20,6 +20,7 @@ from kafkawire.console.pages.cluster import ClusterPages
 from kafkawire.console.pages.groups import GroupPages
 from kafkawire.console.pages.overview import OverviewPages
 from kafkawire.console.pages.records import RecordPages
+from kafkawire.console.pages.security import SecurityPages
 from kafkawire.console.pages.tier import TierPages
 from kafkawire.console.pages.topics import TopicPages
 from kafkawire.console.pages.transactions import TransactionPages
@@ -35,6 +36,7 @@ PAGES = (
     TierPages,
     TransactionPages,
     ClusterPages,
+    SecurityPages,
 )
 UNKNOWN = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
