@@ -20,6 +20,7 @@ from kafkawire.console.pages.cluster import ClusterPages
 from kafkawire.console.pages.groups import GroupPages
 from kafkawire.console.pages.overview import OverviewPages
 from kafkawire.console.pages.records import RecordPages
+from kafkawire.console.pages.schedules import SchedulePages
 from kafkawire.console.pages.security import SecurityPages
 from kafkawire.console.pages.tier import TierPages
 from kafkawire.console.pages.topics import TopicPages
@@ -37,6 +38,7 @@ PAGES = (
     TransactionPages,
     ClusterPages,
     SecurityPages,
+    SchedulePages,
 )
 UNKNOWN = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
