@@ -1,12 +1,13 @@
 """The page of the remote tier.
 
 Covers: kafkawire.console.pages.tier, kafkawire.console.views.tier, kafkawire.console.views.own,
-kafkawire.console.views.parts.
+kafkawire.console.views.parts, kafkawire.console.views.storage.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -68,12 +69,19 @@ async def test_tier_page_says_why_records_are_not_uploaded(
         assert "they agree" in text
         assert '<th scope="row">PUT</th>' in text
         assert "No budget is set." in text
+        overview = await get(tier, "/")
+        assert re.search(r"disk and S3: [0-9.]+ KiB, [0-9]+ %", overview)
+        assert "journal: " in overview
+        assert "is forecast for the month" in overview
 
 
 @pytest.mark.real
 async def test_broker_without_a_tier_says_so(tmp_path: Path) -> None:
     async with tiered(tmp_path / "data", tier_url="") as tier:
         assert "this broker has no remote tier" in await get(tier, "/tier")
+        overview = await get(tier, "/")
+        assert "journal: " in overview
+        assert "The bucket cost" not in overview
 
 
 def cost(**changes: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ settings and log levels. Of any Kafka."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kafkawire.client.cluster import Cluster, find_registered_brokers
@@ -313,8 +313,3 @@ def _log_dir(row: Any) -> LogDirState:
 
 def _none_if_negative(number: int) -> int | None:
     return number if number >= 0 else None
-
-
-def sum_log_dirs(found: Iterable[LogDirState]) -> int:
-    """Return the bytes of the partitions in log directories."""
-    return sum(each.size_bytes for each in found)
