@@ -12,11 +12,12 @@ import typer
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import client_security
 from kafkawire.cli.shared.output import fail
-from kafkawire.cli.shared.parameters import LOCAL, Server
+from kafkawire.cli.shared.parameters import LOCAL, Server, not_empty
 from kafkawire.client.address import parse_servers, split_address
 from kafkawire.client.errors import ClientError
 from kafkawire.extras import need
 from kafkawire.log_lines import address_of
+from kafkawire.objectstore.url import parse_tier
 
 if TYPE_CHECKING:
     from kafkawire.console.web.frame import ConsoleOptions
@@ -41,6 +42,14 @@ def console(
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Allow changes, not only reading.")
     ] = False,
+    pipeline: Annotated[
+        list[str],
+        typer.Option(
+            metavar="URL",
+            callback=not_empty,
+            help="Table of a pipeline to show, a folder or s3://BUCKET/PREFIX; may be repeated.",
+        ),
+    ] = [],  # noqa: B006
 ) -> None:
     """Serve a console: topics, records and groups of any Kafka cluster in a browser.
 
@@ -55,7 +64,8 @@ def console(
     try:
         parse_servers("--server", server)
         host, port = parse_listen("--listen", listen)
-    except (ClientError, OptionError) as error:
+        tables = [parse_tier(url, what="table").url for url in pipeline]
+    except (ClientError, OptionError, ValueError) as error:
         fail(error, 2)
     security = client_security()
     try:
@@ -64,7 +74,9 @@ def console(
         fail(f"--listen={listen}: it cannot be listened on ({_reason(error)})")
     from kafkawire.console.web.frame import ConsoleOptions
 
-    options = ConsoleOptions(server, (*LOOPBACK_NAMES, host.lower()), security, allow_changes)
+    options = ConsoleOptions(
+        server, (*LOOPBACK_NAMES, host.lower()), security, allow_changes, tables
+    )
     print(f"http://{address_of(host, int(accepting.getsockname()[1]))}/", flush=True)
     _serve(options, accepting)
 

@@ -19,6 +19,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.console.pages.cluster import ClusterPages
 from kafkawire.console.pages.groups import GroupPages
 from kafkawire.console.pages.overview import OverviewPages
+from kafkawire.console.pages.pipeline import PipelinePages
 from kafkawire.console.pages.records import RecordPages
 from kafkawire.console.pages.schedules import SchedulePages
 from kafkawire.console.pages.security import SecurityPages
@@ -39,6 +40,7 @@ PAGES = (
     ClusterPages,
     SecurityPages,
     SchedulePages,
+    PipelinePages,
 )
 UNKNOWN = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

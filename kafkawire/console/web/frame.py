@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -27,12 +27,14 @@ MAX_THREADS = 16
 @dataclass(frozen=True)
 class ConsoleOptions:
     """How a console is started. `server`: see Cluster; `hosts`: names by which it is reached;
-    `allow_changes`: whether functions that change something may run."""
+    `allow_changes`: whether functions that change something may run; `pipelines`: URLs of
+    tables."""
 
     server: str
     hosts: Collection[str]
     security: ClientSecurity = NO_SECURITY
     allow_changes: bool = False
+    pipelines: Sequence[str] = ()
 
 
 class PageFrame:
@@ -65,11 +67,15 @@ class PageFrame:
         """Run a function of `views` in a thread. ClientError."""
         pool = self.viewer(request).pool
 
-        def run() -> T:
+        def lend() -> T:
             with pool.lend() as cluster:
                 return ask(cluster)
 
-        return await to_thread.run_sync(run, limiter=self._threads)
+        return await self.run(lend)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run a function that blocks in a thread."""
+        return await to_thread.run_sync(work, limiter=self._threads)
 
     def page(
         self, request: Request, name: str, known: Known, part: str = "", **values: Any
