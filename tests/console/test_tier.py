@@ -78,7 +78,7 @@ async def test_tier_page_says_why_records_are_not_uploaded(
 @pytest.mark.real
 async def test_broker_without_a_tier_says_so(tmp_path: Path) -> None:
     async with tiered(tmp_path / "data", tier_url="") as tier:
-        assert "this broker has no remote tier" in await get(tier, "/tier")
+        assert "broker has no remote tier" in await get(tier, "/tier")
         overview = await get(tier, "/")
         assert "journal: " in overview
         assert "The bucket cost" not in overview

@@ -40,9 +40,14 @@ def attempt(refused: list[str], ask: Callable[[], T]) -> T | None:
     try:
         return ask()
     except (BrokerError, CommandRefused, NotKafkawire, Unsupported) as error:
-        sentence = str(error).rstrip(".")
-        refused.append(f"{sentence[:1].upper()}{sentence[1:]}.")
+        refused.append(sentence_of(error))
         return None
+
+
+def sentence_of(error: Exception) -> str:
+    """Return an error as a whole sentence."""
+    text = str(error).rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def first_error(ask: Callable[[], T]) -> T | ClientError:

@@ -12,7 +12,7 @@ from kafkawire.client.connection import ClientConnection
 from kafkawire.client.errors import ClientError
 from kafkawire.client.tier import tier_command
 from kafkawire.console.views.own import OwnBroker
-from kafkawire.console.views.parts import ListPage, first_error, page_of
+from kafkawire.console.views.parts import ListPage, first_error, page_of, sentence_of
 
 MAX_ANSWERS = 20
 """Answers of one broker that a page reads: 10,000 partitions."""
@@ -124,7 +124,7 @@ def describe_tier(
             )
         )
         if isinstance(found, ClientError):
-            states.append(TierBroker(node, None, None, None, str(found)))
+            states.append(TierBroker(node, None, None, None, sentence_of(found)))
             continue
         states.append(found.state)
         pieces += found.pieces
