@@ -64,9 +64,12 @@ def console(
     try:
         parse_servers("--server", server)
         host, port = parse_listen("--listen", listen)
-        tables = [parse_tier(url, what="table").url for url in pipeline]
-    except (ClientError, OptionError, ValueError) as error:
+    except (ClientError, OptionError) as error:
         fail(error, 2)
+    try:
+        tables = [parse_tier(url, what="table").url for url in pipeline]
+    except ValueError as wrong:
+        fail(f"--pipeline: {wrong}", 2)
     security = client_security()
     try:
         accepting = _listen(host, port)

@@ -70,9 +70,30 @@ def test_broker_page_has_settings_with_source_and_default(pages: TestClient) -> 
     assert "ApiVersions" in text
 
 
+def test_settings_of_a_topic_have_source_and_default(
+    running: InProcessBroker, pages: TestClient
+) -> None:
+    create_topic(running.bootstrap, "own", settings={"retention.ms": "1000"})
+    assert 'href="/topics/own/settings"' in pages.get("/topics/own").text
+    text = pages.get("/topics/own/settings").text
+    check_page(text)
+    assert "<td>1000</td><td>topic</td><td>" in text
+    assert "cleanup.policy" not in text
+    assert (
+        "<td>delete</td><td>default</td><td>delete</td>"
+        in pages.get("/topics/own/settings?q=CLEANUP").text
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/brokers/9", 404), ("/brokers/x", 400), ("/brokers/-1", 400), ("/cluster?page=0", 400)],
+    [
+        ("/topics/absent/settings", 404),
+        ("/brokers/9", 404),
+        ("/brokers/x", 400),
+        ("/brokers/-1", 400),
+        ("/cluster?page=0", 400),
+    ],
 )
 def test_wrong_requests_get_a_sentence(pages: TestClient, path: str, status: int) -> None:
     answer = pages.get(path)
@@ -88,7 +109,7 @@ def test_refused_rights_are_sentences(running: InProcessBroker) -> None:
         detail = describe_broker(cluster, snapshot, 1)
     assert any("CLUSTER_AUTHORIZATION_FAILED" in each for each in found.refused)
     assert found.features
-    assert (detail.settings, detail.log_dirs) == ([], [])
+    assert (detail.settings.rows, detail.log_dirs) == ([], [])
     assert len(detail.refused) == 3
 
 

@@ -1,4 +1,4 @@
-"""What the page of a group shows of share groups and of streams groups.
+"""Share groups and streams groups on the page of a group.
 
 Covers: kafkawire.console.views.locks, kafkawire.handlers.share_locks.
 """

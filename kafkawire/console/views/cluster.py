@@ -103,7 +103,14 @@ class SettingRow(NamedTuple):
     fixed: bool
 
 
-class ApiRow(NamedTuple):
+class ShownSettings(NamedTuple):
+    """The settings of a resource that are shown, of `total`."""
+
+    rows: Sequence[SettingRow]
+    total: int
+
+
+class ApiVersionRow(NamedTuple):
     """An API that a broker serves, with its versions; `name` is empty if it is not known here."""
 
     key: int
@@ -128,11 +135,10 @@ class BrokerDetail(NamedTuple):
     """One broker."""
 
     row: BrokerRow
-    settings: Sequence[SettingRow]
-    all_settings: int
+    settings: ShownSettings
     loggers: Sequence[tuple[str, str | None]]
     log_dirs: Sequence[LogDirState]
-    apis: Sequence[ApiRow]
+    apis: Sequence[ApiVersionRow]
     refused: Sequence[str]
 
 
@@ -226,8 +232,8 @@ def _list_quorum(cluster: Cluster) -> list[QuorumRow]:
 def describe_broker(
     cluster: Cluster, snapshot: ClusterSnapshot, node: int, text: str = "", every: bool = False
 ) -> BrokerDetail:
-    """Return one broker, with the settings whose names contain `text`; those with their default
-    only with `every`. UnknownBroker if the cluster does not have it or it is not alive."""
+    """Return one broker; `text` and `every`: see filter_settings. UnknownBroker if the cluster does
+    not have it or it is not alive."""
     row = next((row for row in list_brokers(snapshot, {}) if row.node == node), None)
     if row is None:
         raise UnknownBroker(f"the cluster has no broker {node} that is alive")
@@ -235,21 +241,14 @@ def describe_broker(
     at = cluster.node(node)
     known = attempt(refused, lambda: read_settings(at, BROKER_RESOURCE, str(node))) or []
     loggers = attempt(refused, lambda: read_settings(at, LOGGER_RESOURCE, str(node))) or []
-    wanted = text.strip().casefold()
-    shown = [
-        each
-        for each in known
-        if (every or wanted or each.source != SOURCES[DEFAULT]) and wanted in each.name.casefold()
-    ]
     versions = _read_versions(at)
     return BrokerDetail(
         row,
-        shown,
-        len(known),
+        filter_settings(known, text, every),
         [(each.name, each.value) for each in loggers],
         attempt(refused, lambda: read_log_dirs(at)) or [],
         [
-            ApiRow(
+            ApiVersionRow(
                 each.api_key,
                 APIS[each.api_key].name if each.api_key in APIS else "",
                 each.min_version,
@@ -259,6 +258,18 @@ def describe_broker(
         ],
         refused,
     )
+
+
+def filter_settings(rows: Sequence[SettingRow], text: str, every: bool) -> ShownSettings:
+    """Return the settings whose names contain `text`; without it and `every`, those that do not
+    have their default. Pure."""
+    wanted = text.strip().casefold()
+    found = [
+        each
+        for each in rows
+        if (every or wanted or each.source != SOURCES[DEFAULT]) and wanted in each.name.casefold()
+    ]
+    return ShownSettings(found, len(rows))
 
 
 def read_settings(at: ClientConnection, kind: int, name: str) -> list[SettingRow]:

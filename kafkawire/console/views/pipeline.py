@@ -38,7 +38,7 @@ class RunRow(NamedTuple):
     unexplained: int
 
 
-class TableState(NamedTuple):
+class TableRuns(NamedTuple):
     """A table. `lag`: by topic, offsets that no run has read, None if its log end is not known;
     `begun`: the number of a run that is in progress or was killed; `error`: why it is not shown."""
 
@@ -50,31 +50,31 @@ class TableState(NamedTuple):
     error: str
 
 
-def describe_tables(urls: Sequence[str], snapshot: ClusterSnapshot | None) -> list[TableState]:
+def describe_tables(urls: Sequence[str], snapshot: ClusterSnapshot | None) -> list[TableRuns]:
     """Return the tables at these URLs, each with what is wrong with it."""
     from kafkawire.reading.files.open import open_place
     from kafkawire.reading.model.source import SourceError
 
-    found: list[TableState] = []
+    found: list[TableRuns] = []
     for url in urls:
         try:
             found.append(_describe(open_place(url, "table"), url, snapshot))
         except FileNotFoundError:
             error = f"{url} is no table of a pipeline that has run"
-            found.append(TableState(url, "", [], {}, None, error))
+            found.append(TableRuns(url, "", [], {}, None, error))
         except (SourceError, FormatError, KeyError, TypeError, ValueError) as failure:
-            found.append(TableState(url, "", [], {}, None, f"{url} cannot be read: {failure}"))
+            found.append(TableRuns(url, "", [], {}, None, f"{url} cannot be read: {failure}"))
     return found
 
 
-def _describe(place: Place, url: str, snapshot: ClusterSnapshot | None) -> TableState:
+def _describe(place: Place, url: str, snapshot: ClusterSnapshot | None) -> TableRuns:
     last = _find_last(place)
     records = list(_read_records(place, last))
     if not records:
         raise FileNotFoundError
     # After the results of the last run's tasks, which may still be there.
     intent = place.first_key(f"{STATE}/runs/", f"{STATE}/runs/{last:020}/~")
-    return TableState(
+    return TableRuns(
         url,
         str(records[0]["job"]),
         [_run(record) for record in records],

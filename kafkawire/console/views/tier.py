@@ -30,7 +30,7 @@ ADVICE = {
     "not tiered": "Set remote.storage.enable=true for the topic, if it is wanted.",
     "owned by another broker": "Stop the other broker, or give one of them another tier URL.",
 }
-"""What to do, by the reason (kafkawire.tiering.upload.scheduler.Reason)."""
+"""Advice by the reason (kafkawire.tiering.upload.scheduler.Reason)."""
 
 
 class WaitingRange(NamedTuple):

@@ -27,7 +27,7 @@ MAX_HELD = 200
 """Partitions of which a page reads the producers."""
 
 
-class OpenTransaction(NamedTuple):
+class TransactionRow(NamedTuple):
     """An open transaction. `overdue`: it is open for longer than its timeout."""
 
     transactional_id: str
@@ -55,18 +55,18 @@ class HeldPartition(NamedTuple):
     error: str
 
 
-class Transactions(NamedTuple):
+class HeldTransactions(NamedTuple):
     """Open transactions, the oldest first, and the partitions held back, those with the most
     records first. `total`: all open ones; `more_held`: partitions that are not listed."""
 
-    opened: ListPage[OpenTransaction]
+    opened: ListPage[TransactionRow]
     total: int
     held: Sequence[HeldPartition]
     more_held: int
     refused: Sequence[str]
 
 
-def describe_open(cluster: Cluster, snapshot: ClusterSnapshot, page: int = 1) -> Transactions:
+def describe_open(cluster: Cluster, snapshot: ClusterSnapshot, page: int = 1) -> HeldTransactions:
     """Return the open transactions of a cluster, as far as its user may see them. ClientError."""
     refused: list[str] = []
     listed = attempt(refused, lambda: list_transactions(cluster, states=OPEN)) or []
@@ -76,16 +76,16 @@ def describe_open(cluster: Cluster, snapshot: ClusterSnapshot, page: int = 1) ->
     names = {each.producer_id: each.transactional_id for each in listed}
     held = list(_find_holders(cluster, snapshot, waiting[:MAX_HELD], names))
     left = len(waiting) - len(held)
-    return Transactions(page_of(described, page), len(listed), held, left, refused)
+    return HeldTransactions(page_of(described, page), len(listed), held, left, refused)
 
 
-def _describe(cluster: Cluster, listed: Sequence[TransactionListing]) -> Iterator[OpenTransaction]:
+def _describe(cluster: Cluster, listed: Sequence[TransactionListing]) -> Iterator[TransactionRow]:
     now_ms = time.time_ns() // 1_000_000
     for each, found in describe_listed(cluster, listed):
         if found.error_code or found.transaction_state not in OPEN:
             continue
         started = found.transaction_start_time_ms
-        yield OpenTransaction(
+        yield TransactionRow(
             each.transactional_id,
             found.transaction_state,
             started if started >= 0 else None,
