@@ -6,7 +6,7 @@ from typing import Any
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import ClientConnection
-from kafkawire.client.tier import CommandRefused
+from kafkawire.client.tier import CommandRefused, refusal
 from kafkawire.messages.registry import DESCRIBE_SCHEDULES
 
 
@@ -20,7 +20,9 @@ def schedules_led_by(
     asked = DescribeSchedulesRequest(topic, details)
     answer = connection.request_own(DESCRIBE_SCHEDULES, asked)
     if answer.error_code:
-        raise CommandRefused(answer.error_message or f"error {answer.error_code}")
+        if answer.error_message:
+            raise CommandRefused(answer.error_message)
+        raise refusal("schedules", answer)
     return list(answer.partitions)
 
 

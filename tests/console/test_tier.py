@@ -15,10 +15,20 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.security import security_of
+from kafkawire.client.tier import send_command
 from kafkawire.console.app import application
 from kafkawire.console.views.parts import PAGE, page_of
-from kafkawire.console.views.tier import elapsed_share, sum_costs
+from kafkawire.console.views.tier import (
+    ADVICE,
+    WaitingRange,
+    elapsed_share,
+    group_by_topic,
+    sum_costs,
+)
 from kafkawire.console.web.frame import ConsoleOptions
+from kafkawire.testing import broker
 from tests.console.test_pages import check_page
 from tests.kit.tier.commands import (
     URL,
@@ -29,6 +39,7 @@ from tests.kit.tier.commands import (
     tiered,
 )
 from tests.kit.tier.fake_bucket import FakeBucket
+from tests.kit.waiting import wait_until
 
 
 async def get(tier: Typed, path: str) -> str:
@@ -82,6 +93,64 @@ async def test_broker_without_a_tier_says_so(tmp_path: Path) -> None:
         overview = await get(tier, "/")
         assert "journal: " in overview
         assert "The bucket cost" not in overview
+
+
+@pytest.mark.slow
+async def test_findings_of_a_scrub_and_a_move_are_shown(
+    tmp_path: Path, buckets: dict[str, FakeBucket]
+) -> None:
+    async with tiered(tmp_path / "data", journal_roll_ms="50") as tier:
+        await tier.produce("t", 3)
+        await tier.until(all_uploaded, "why")
+        await tier("move", "--to", "s3://other/place")
+        text = await get(tier, "/tier")
+        assert "Move to s3://other/place: " in text
+        (key,) = [k for k in buckets["s3://other/place"].objects if k.startswith("segments/")]
+        buckets["s3://other/place"].forget(key)
+
+        def scrub() -> None:
+            with Cluster(tier.address) as cluster:
+                send_command(cluster, "scrub")
+                wait_until(
+                    lambda: send_command(cluster, "scrub", watch=True)["state"] == "done",
+                    "the scrub",
+                )
+
+        await asyncio.to_thread(scrub)
+        text = await get(tier, "/tier")
+        assert "1 differ." in text
+        assert f'<td>dangling</td><td class="id">{key}</td>' in text
+
+
+@pytest.mark.real
+def test_user_without_rights_gets_a_sentence() -> None:
+    with broker(users={"alice": "secret"}, acls=[]) as running:
+        given = running.client_settings("alice")
+        options = ConsoleOptions(given["bootstrap.servers"], ("127.0.0.1",), security_of(given))
+        with TestClient(application(options), base_url="http://127.0.0.1") as pages:
+            for path in ("/", "/tier", "/transactions", "/schedules", "/cluster", "/security"):
+                answer = pages.get(path)
+                assert answer.status_code == 200, (path, answer.text)
+                check_page(answer.text)
+            assert "CLUSTER_AUTHORIZATION_FAILED" in pages.get("/tier").text
+
+
+def waiting(partition: int, since_ms: int | None, **changes: Any) -> WaitingRange:
+    made = WaitingRange("t", partition, 5, 9, 1, 100, "queued", "", since_ms, late=False)
+    return made._replace(**changes)
+
+
+def test_ranges_of_a_topic_are_joined_by_reason() -> None:
+    rows = [
+        waiting(0, None),
+        waiting(0, 70, detail="why"),
+        waiting(1, 30, late=True),
+        waiting(1, 10, reason="paused"),
+    ]
+    queued, paused = group_by_topic(rows)
+    assert (queued.partitions, queued.size_bytes, queued.start) == (2, 300, -1)
+    assert (queued.since_ms, queued.late, queued.detail) == (30, True, "why")
+    assert (paused.since_ms, paused.late, paused.advice) == (10, False, ADVICE["paused"])
 
 
 def cost(**changes: Any) -> dict[str, Any]:

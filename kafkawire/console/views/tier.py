@@ -131,7 +131,7 @@ def describe_tier(
         costs.append(found.cost)
         cut = cut or found.cut
     ranges = [_range(each) for each in pieces if each["reason"] != "uploaded"]
-    rows = ranges if topic else _by_topic(ranges)
+    rows = ranges if topic else group_by_topic(ranges)
     rows.sort(key=lambda row: (not row.late, row.since_ms or 0, row.topic, row.partition))
     now_ms = max((each.facts["now_ms"] for each in states if each.facts is not None), default=0)
     refused = "" if costs or not states else states[0].error
@@ -162,7 +162,7 @@ def _range(row: Mapping[str, Any]) -> WaitingRange:
     )  # fmt: skip
 
 
-def _by_topic(ranges: Iterable[WaitingRange]) -> list[WaitingRange]:
+def group_by_topic(ranges: Iterable[WaitingRange]) -> list[WaitingRange]:
     """Return one row for each topic and reason: the oldest time, one of the details. Pure."""
     found: dict[tuple[str, str], WaitingRange] = {}
     places: dict[tuple[str, str], set[int]] = {}
