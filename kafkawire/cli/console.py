@@ -50,6 +50,7 @@ def console(
             help="Table of a pipeline to show, a folder or s3://BUCKET/PREFIX; may be repeated.",
         ),
     ] = [],  # noqa: B006
+    child: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Serve a console: topics, records and groups of any Kafka cluster in a browser.
 
@@ -72,7 +73,7 @@ def console(
         fail(f"--pipeline: {wrong}", 2)
     security = client_security()
     try:
-        accepting = _listen(host, port)
+        accepting = _inherit(child) if child else _listen(host, port)
     except OSError as error:
         fail(f"--listen={listen}: it cannot be listened on ({_reason(error)})")
     from kafkawire.console.web.frame import ConsoleOptions
@@ -82,6 +83,18 @@ def console(
     )
     print(f"http://{address_of(host, int(accepting.getsockname()[1]))}/", flush=True)
     _serve(options, accepting)
+
+
+def _inherit(child: str) -> socket.socket:
+    """Return the listening socket of a broker, with which this process ends; `child`: the id of its
+    process, and the descriptor."""
+    from kafkawire.childprocess.child_end import kill_with_parent
+
+    parent, number = map(int, child.split(","))
+    kill_with_parent()
+    if os.getppid() != parent:  # it ended before this process began
+        raise SystemExit(1)
+    return socket.socket(fileno=number)
 
 
 def parse_listen(option: str, text: str) -> tuple[str, int]:
