@@ -86,18 +86,21 @@ def near_names(name: str, names: Iterable[str]) -> str:
     return f"Similar names: {', '.join(near)}." if near else "No name is similar."
 
 
-def explain_cluster(cluster: Cluster, own: OwnBroker, known: Known) -> list[Finding]:
+def explain_cluster(cluster: Cluster, own: OwnBroker, snapshot: ClusterSnapshot) -> list[Finding]:
     """Return what is wrong with a cluster as a whole, the worst first, and then the facts that
     limit clients. ClientError."""
     found = [
         Finding(each.broken, each.sentence, "", _next_of(each.topic, each.group))
-        for each in judge(known).findings
+        for each in judge(Known(snapshot)).findings
     ]
     refused: list[str] = []
     for rule in (_brokers, _limits, _disks):
         found += attempt(refused, lambda rule=rule: list(rule(cluster))) or []  # type: ignore[misc]
-    if known.snapshot is not None:
-        found += _transactions(cluster, known.snapshot)
+    found += [
+        each._replace(next="why_transaction()")
+        for each in explain_transactions(cluster, snapshot)
+        if each.stuck
+    ]
     found += [each for each in _tier(describe_tier(cluster, own)) if each.stuck]
     for each in _read_schedules(cluster, own, None):
         if each.held or each.undeliverable:
@@ -149,11 +152,6 @@ def _disks(cluster: Cluster) -> Iterator[Finding]:
                     f"free; from disk.refuse.percent={refuse} on it refuses records.",
                     "Lower retention, tier topics (remote.storage.enable), or add space.",
                 )
-
-
-def _transactions(cluster: Cluster, snapshot: ClusterSnapshot) -> list[Finding]:
-    found = explain_transactions(cluster, snapshot)
-    return [each._replace(next="why_transaction()") for each in found if each.stuck]
 
 
 def explain_transactions(cluster: Cluster, snapshot: ClusterSnapshot) -> list[Finding]:
@@ -262,7 +260,7 @@ def explain_tier(cluster: Cluster, own: OwnBroker, topic: str) -> list[Finding]:
 def explain_topic(
     cluster: Cluster,
     own: OwnBroker,
-    known: Known,
+    snapshot: ClusterSnapshot,
     topic: str,
     partition: int | None = None,
     offset: int | None = None,
@@ -273,27 +271,26 @@ def explain_topic(
     try:
         detail = describe_topic(cluster, own, topic, partition or 0)
     except BrokerError as error:
-        return [_unreadable(error, topic, known)]
+        return [_unreadable(error, topic, snapshot.topics)]
     wanted = [each for each in detail.maps if partition in (None, each.partition)]
     if not wanted:
         raise ClientError(f"topic {topic} has no partition {partition}")
     policy = effective_setting(cluster, topic, "cleanup.policy")
     found: list[Finding] = []
     for each in wanted[:MAX_EXPLAINED]:
-        found += _partition(cluster, topic, each, policy)
+        found += explain_partition(cluster, topic, each, policy)
         if offset is not None:
             found += _offset(cluster, topic, each, offset, policy)
     if key is not None:
         found += _key(cluster, topic, key, policy)
     found += _delayed(topic, _read_schedules(cluster, own, topic))
-    if any((each.log_end or 0) > (each.stable or 0) for each in wanted) and known.snapshot:
-        held = explain_transactions(cluster, known.snapshot)
+    if any((each.log_end or 0) > (each.stable or 0) for each in wanted):
+        held = explain_transactions(cluster, snapshot)
         found += [each for each in held if f" {topic}:" in each.sentence]
     return found or [Finding(False, f"Nothing stops readers of {topic}.")]
 
 
-def _unreadable(error: BrokerError, topic: str, known: Known) -> Finding:
-    names = known.snapshot.topics if known.snapshot is not None else ()
+def _unreadable(error: BrokerError, topic: str, names: Iterable[str]) -> Finding:
     if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return Finding(
             True,
@@ -308,7 +305,10 @@ def _unreadable(error: BrokerError, topic: str, known: Known) -> Finding:
     )
 
 
-def _partition(cluster: Cluster, topic: str, found: PartitionMap, policy: str) -> Iterator[Finding]:
+def explain_partition(
+    cluster: Cluster, topic: str, found: PartitionMap, policy: str
+) -> Iterator[Finding]:
+    """Yield why a partition is not served, or lacks records that it had."""
     place = partition_text((topic, found.partition))
     if found.leader < 0 or found.log_end is None or found.log_start is None:
         brokers = " or ".join(map(str, found.replicas)) or "that has it"

@@ -35,7 +35,12 @@ from kafkawire.console.views.groups import describe_group_lag, list_groups_page
 from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.pool import ClusterPool
 from kafkawire.console.views.records import FoundRecord, RecordOrder, RecordQuery, read_records
-from kafkawire.console.views.snapshot import ClusterSnapshot, Known, SnapshotCache
+from kafkawire.console.views.snapshot import (
+    ClusterSnapshot,
+    Known,
+    SnapshotCache,
+    take_snapshot,
+)
 from kafkawire.console.views.topics import describe_topic, list_topics
 from kafkawire.extras import MissingExtra
 from kafkawire.security.acls.model import OPERATIONS_OF, Operation, ResourceKind
@@ -107,11 +112,17 @@ class ToolSet:
         call.__annotations__["return"] = str
         return call
 
-    def _known(self) -> tuple[Known, ClusterSnapshot]:
+    def _known(self) -> Known:
+        """Return the facts of the pages' snapshot, which may be some seconds old, with rates."""
         known = self._snapshots.read()
-        if known.failure or known.snapshot is None:
-            raise ClientError(known.failure or "nothing is known of the broker yet")
-        return known, known.snapshot
+        if known.failure:
+            raise ClientError(known.failure)
+        return known
+
+    def _snapshot(self) -> ClusterSnapshot:
+        """Return the topics and groups of now: a fault may be of this second."""
+        with self._pool.lend() as cluster:
+            return take_snapshot(cluster, self._own)
 
     # Why something does not work.
 
@@ -120,9 +131,9 @@ class ToolSet:
         leader, groups with lag and no members, open transactions, the remote tier, disks,
         read-only brokers and schedules. Each finding has the cause, the remedy, and the next
         call."""
-        known, snapshot = self._known()
+        snapshot = self._snapshot()
         with self._pool.lend() as cluster:
-            found = explain_cluster(cluster, self._own, known)
+            found = explain_cluster(cluster, self._own, snapshot)
         facts = {
             "topics": len(snapshot.topics),
             "groups": len(snapshot.groups),
@@ -143,9 +154,9 @@ class ToolSet:
         (needs a partition) or a key: why that record is not there."""
         if offset is not None and partition is None:
             raise WrongArgument("offset: it is given together with a partition")
-        known = self._snapshots.read()
+        snapshot = self._snapshot()
         with self._pool.lend() as cluster:
-            found = explain_topic(cluster, self._own, known, topic, partition, offset, key)
+            found = explain_topic(cluster, self._own, snapshot, topic, partition, offset, key)
         return {"topic": topic, "findings": found}
 
     def why_group(self, group: str, observe_s: float = 3.0) -> dict[str, Any]:
@@ -171,8 +182,7 @@ class ToolSet:
     def _unknown_group(self, group: str, error: BrokerError) -> ClientError:
         if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID):
             return error
-        snapshot = self._snapshots.read().snapshot
-        names = () if snapshot is None else snapshot.groups
+        names = self._snapshot().groups
         return ClientError(f"there is no group {group!r}. {near_names(group, names)}")
 
     def why_tier(self, topic: str = "") -> dict[str, Any]:
@@ -186,7 +196,7 @@ class ToolSet:
     def why_transaction(self, transactional_id: str = "") -> dict[str, Any]:
         """Say which open or hanging transactions hold back readers; with a transactional id also
         its state, and whether producers of it are fenced."""
-        _, snapshot = self._known()
+        snapshot = self._snapshot()
         with self._pool.lend() as cluster:
             found: list[Finding] = []
             if transactional_id:
@@ -239,7 +249,7 @@ class ToolSet:
     ) -> dict[str, Any]:
         """List topics by a part of their names, 100 a page, with records, rate per second, share in
         the remote tier, and the group with the largest lag."""
-        known, _ = self._known()
+        known = self._known()
         return list_topics(known, contains, sort, page, internal)._asdict()
 
     def describe_topic(self, topic: str, first_partition: int = 0) -> dict[str, Any]:
@@ -253,7 +263,7 @@ class ToolSet:
         self, contains: str = "", sort: Literal["lag", "name"] = "lag", page: int = 1
     ) -> dict[str, Any]:
         """List groups by a part of their names, 100 a page, with type, state, members and lag."""
-        known, _ = self._known()
+        known = self._known()
         found = list_groups_page(known, contains, sort, page)
         rows = [{name: value for name, value in each._asdict().items() if name != "committed"}
                 for each in found.rows]  # fmt: skip
