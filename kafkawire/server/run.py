@@ -82,7 +82,8 @@ and nothing that was acknowledged depends on it; a supervisor kills workers afte
 
 @dataclass(frozen=True, slots=True)
 class ServeHooks:
-    """Changes to `serve` in the processes that tests fork (kafkawire.forkserver). `env`: makes the
+    """Changes to `serve`: of `kafkawire dev`, and in the processes that tests fork
+    (kafkawire.forkserver). `env`: makes the
     Env; `loop`: makes the event loop, None: that of uvloop; `started`: called with the server and
     its options before the ready line, may raise what a start does; `stopping`: called before the
     server is closed."""
