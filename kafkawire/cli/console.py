@@ -74,6 +74,8 @@ def console(
     security = client_security()
     try:
         accepting = _inherit(child) if child else _listen(host, port)
+    except OptionError as error:
+        fail(error, 2)
     except OSError as error:
         fail(f"--listen={listen}: it cannot be listened on ({_reason(error)})")
     from kafkawire.console.web.frame import ConsoleOptions
@@ -87,14 +89,16 @@ def console(
 
 def _inherit(child: str) -> socket.socket:
     """Return the listening socket of a broker, with which this process ends; `child`: the id of its
-    process, and the descriptor."""
+    process, and the descriptor. OptionError."""
     from kafkawire.childprocess.child_end import kill_with_parent
 
-    parent, number = map(int, child.split(","))
+    parent, _, number = child.partition(",")
+    if parent != str(os.getppid()) or not number.isdecimal():
+        raise OptionError("--child", child, "what serve --console gives its console")
     kill_with_parent()
-    if os.getppid() != parent:  # it ended before this process began
+    if parent != str(os.getppid()):  # it has ended meanwhile
         raise SystemExit(1)
-    return socket.socket(fileno=number)
+    return socket.socket(fileno=int(number))
 
 
 def parse_listen(option: str, text: str) -> tuple[str, int]:
