@@ -96,10 +96,10 @@ def dev(
 async def _start_traffic(server: Server, options: ServeOptions) -> None:
     """Start the producer and the consumer in a thread, which ends with the broker."""
     address = address_of(*server.broker.listeners[options.listeners[0].name])
-    threading.Thread(target=Traffic(address).run, name="kafkawire-dev", daemon=True).start()
+    threading.Thread(target=SampleTraffic(address).run, name="kafkawire-dev", daemon=True).start()
 
 
-class Traffic:
+class SampleTraffic:
     """A producer of orders and customers, and the only member of the group of consumers."""
 
     def __init__(self, address: str, seed: int = 0) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.cli.dev import CUSTOMERS, GROUP, ORDERS, Traffic, hints
+from kafkawire.cli.dev import CUSTOMERS, GROUP, ORDERS, SampleTraffic, hints
 from kafkawire.codec.batches import records
 from tests.kit.cli import Typed, no_environment  # noqa: F401  (a fixture, by name)
 from tests.kit.waiting import wait_until
@@ -30,7 +30,7 @@ def _start(*words: str) -> subprocess.Popen[str]:
 
 
 def _lines(process: subprocess.Popen[str], end: str) -> str:
-    """What it prints, up to a line with this text."""
+    """Return the lines that it prints, up to one with this text."""
     assert process.stdout is not None
     found = ""
     for line in process.stdout:
@@ -84,7 +84,7 @@ def test_address_in_use_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_records_are_of_the_sample_topics() -> None:
-    traffic = Traffic("127.0.0.1:1")
+    traffic = SampleTraffic("127.0.0.1:1")
     (topic, partition), batch = traffic.order()
     (record,) = records(batch, 0)
     order = json.loads(record.value or b"")

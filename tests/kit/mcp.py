@@ -49,7 +49,7 @@ class McpSession:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result(180)
 
     def tools(self) -> list[Any]:
-        """What `tools/list` returns."""
+        """The tools that the server lists."""
         return list(self._do(self._client.list_tools()).tools)
 
     def text(self, tool: str, **arguments: Any) -> tuple[bool, str]:

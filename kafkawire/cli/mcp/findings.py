@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, a topic, a group or a transaction, why, and what to do about it."""
+"""Explanations of faults of a cluster, a topic, a group or a transaction, with remedies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FENCED = (
 )
 
 
-class Finding(NamedTuple):
+class Explanation(NamedTuple):
     """A problem or a fact. `stuck`: records are not served, or not read; `remedy`: what to do,
     empty if nothing; `next`: the call that explains more, empty if none."""
 
@@ -72,12 +72,12 @@ REMEDIES = {
     "locked": "Let the members acknowledge, or stop them: their records are released.",
     "idle-members": "Add partitions if these members are needed.",
 }
-"""What to do, by the kind of a Cause."""
+"""Remedies by the kind of a Cause."""
 
 
-def explain_causes(causes: Iterable[Cause]) -> list[Finding]:
+def explain_causes(causes: Iterable[Cause]) -> list[Explanation]:
     """Return the causes of a group with remedies. Pure."""
-    return [Finding(each.stuck, each.sentence, REMEDIES.get(each.kind, "")) for each in causes]
+    return [Explanation(each.stuck, each.sentence, REMEDIES.get(each.kind, "")) for each in causes]
 
 
 def near_names(name: str, names: Iterable[str]) -> str:
@@ -86,11 +86,13 @@ def near_names(name: str, names: Iterable[str]) -> str:
     return f"Similar names: {', '.join(near)}." if near else "No name is similar."
 
 
-def explain_cluster(cluster: Cluster, own: OwnBroker, snapshot: ClusterSnapshot) -> list[Finding]:
+def explain_cluster(
+    cluster: Cluster, own: OwnBroker, snapshot: ClusterSnapshot
+) -> list[Explanation]:
     """Return what is wrong with a cluster as a whole, the worst first, and then the facts that
     limit clients. ClientError."""
     found = [
-        Finding(each.broken, each.sentence, "", _next_of(each.topic, each.group))
+        Explanation(each.broken, each.sentence, "", _next_of(each.topic, each.group))
         for each in judge(Known(snapshot)).findings
     ]
     refused: list[str] = []
@@ -106,16 +108,16 @@ def explain_cluster(cluster: Cluster, own: OwnBroker, snapshot: ClusterSnapshot)
         if each.held or each.undeliverable:
             text = f"{each.topic}:{each.partition} holds {count(each.held, 'record')} that are due"
             sentence = f"{text}, and could not deliver {each.undeliverable:,}."
-            found.append(Finding(True, sentence, "", _next_of(each.topic, "")))
+            found.append(Explanation(True, sentence, "", _next_of(each.topic, "")))
     found.sort(key=lambda each: not each.stuck)
-    return [*found, *(Finding(False, each) for each in refused)]
+    return [*found, *(Explanation(False, each) for each in refused)]
 
 
 def _next_of(topic: str, group: str) -> str:
     return f"why_group(group={group!r})" if group else f"why_topic(topic={topic!r})" * bool(topic)
 
 
-def _brokers(cluster: Cluster) -> Iterator[Finding]:
+def _brokers(cluster: Cluster) -> Iterator[Explanation]:
     for cause in cluster_why.causes(cluster_why.observe_cluster(cluster)):
         remedy = ""
         if cause.kind in ("not-alive", "not-listed"):
@@ -123,19 +125,19 @@ def _brokers(cluster: Cluster) -> Iterator[Finding]:
         elif cause.kind in ("replicas-out-of-sync", "replicas-refused"):
             remedy = "Start the follower of that machine, or wait until it has copied the log."
         if cause.stuck or cause.kind != "serves":
-            yield Finding(cause.stuck, f"Broker {cause.broker}: {cause.sentence}", remedy)
+            yield Explanation(cause.stuck, f"Broker {cause.broker}: {cause.sentence}", remedy)
 
 
-def _limits(cluster: Cluster) -> Iterator[Finding]:
+def _limits(cluster: Cluster) -> Iterator[Explanation]:
     if broker_settings(cluster, ("broker.read.only",)).get("broker.read.only") == "true":
-        yield Finding(
+        yield Explanation(
             True,
             "The broker is read-only (broker.read.only=true): Produce and changes are refused.",
             "Run kafkawire cluster read-only off.",
         )
 
 
-def _disks(cluster: Cluster) -> Iterator[Finding]:
+def _disks(cluster: Cluster) -> Iterator[Explanation]:
     from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 
     names = ("disk.warn.percent", "disk.refuse.percent")
@@ -146,7 +148,7 @@ def _disks(cluster: Cluster) -> Iterator[Finding]:
         for row in answer.results:
             used = 100 * (row.total_bytes - row.usable_bytes) // max(1, row.total_bytes)
             if row.total_bytes > 0 and used >= warn:
-                yield Finding(
+                yield Explanation(
                     False,
                     f"The disk of broker {node} is {used} % full, {size(row.usable_bytes)} are "
                     f"free; from disk.refuse.percent={refuse} on it refuses records.",
@@ -154,12 +156,12 @@ def _disks(cluster: Cluster) -> Iterator[Finding]:
                 )
 
 
-def explain_transactions(cluster: Cluster, snapshot: ClusterSnapshot) -> list[Finding]:
+def explain_transactions(cluster: Cluster, snapshot: ClusterSnapshot) -> list[Explanation]:
     """Return the partitions that open transactions hold back, and which transactions these are.
     ClientError."""
     state = describe_open(cluster, snapshot)
     now_ms = time.time_ns() // 1_000_000
-    found: list[Finding] = []
+    found: list[Explanation] = []
     for held in state.held[:MAX_EXPLAINED]:
         place, opened = partition_text(held.partition), held.opened
         text = (
@@ -169,13 +171,13 @@ def explain_transactions(cluster: Cluster, snapshot: ClusterSnapshot) -> list[Fi
         if held.groups:
             text += f"; waiting groups: {', '.join(held.groups)}"
         if opened is None:
-            found.append(Finding(True, f"{text}. {held.error}".strip()))
+            found.append(Explanation(True, f"{text}. {held.error}".strip()))
             continue
         producer = f"producer {opened.producer_id}"
         last = ago(opened.last_timestamp_ms, now_ms)
         if not _is_coordinated(cluster, held):
             found.append(
-                Finding(
+                Explanation(
                     True,
                     f"{text}, because of a hanging transaction of {producer}, last active {last}: "
                     "no coordinator knows it, so none ends it.",
@@ -185,14 +187,14 @@ def explain_transactions(cluster: Cluster, snapshot: ClusterSnapshot) -> list[Fi
             )
         else:
             found.append(
-                Finding(
+                Explanation(
                     True,
                     f"{text}, because of the open transaction of {producer} (transactional id "
                     f"{held.transactional_id}), last active {last}.",
                     "End it in its producer; if that is gone, it is aborted after its timeout.",
                 )
             )
-    return [*found, *(Finding(False, each) for each in state.refused)]
+    return [*found, *(Explanation(False, each) for each in state.refused)]
 
 
 def _is_coordinated(cluster: Cluster, held: HeldPartition) -> bool:
@@ -203,11 +205,11 @@ def _is_coordinated(cluster: Cluster, held: HeldPartition) -> bool:
     return held.partition in {(row.topic, n) for row in state.topics for n in row.partitions}
 
 
-def explain_transactional_id(cluster: Cluster, name: str) -> list[Finding]:
+def explain_transactional_id(cluster: Cluster, name: str) -> list[Explanation]:
     """Return the state of a transactional id, and whether producers are fenced. ClientError."""
     ((_, node, state),) = describe_transactions(cluster, [name])
     if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-        return [Finding(False, f"No coordinator knows the transactional id {name}.")]
+        return [Explanation(False, f"No coordinator knows the transactional id {name}.")]
     if state.error_code:
         raise BrokerError(f"transactional id {name}", state.error_code)
     epoch, started = state.producer_epoch, state.transaction_start_time_ms
@@ -216,25 +218,27 @@ def explain_transactional_id(cluster: Cluster, name: str) -> list[Finding]:
         f"{name} is {state.transaction_state}{since}; broker {node} coordinates it; its producer "
         f"{state.producer_id} has epoch {epoch}."
     )
-    found = [Finding(False, text)]
+    found = [Explanation(False, text)]
     if epoch > 0:
-        found.append(Finding(False, f"A producer with an epoch below {epoch} was fenced.", FENCED))
+        found.append(
+            Explanation(False, f"A producer with an epoch below {epoch} was fenced.", FENCED)
+        )
     return found
 
 
-def _tier(state: TierState) -> Iterator[Finding]:
+def _tier(state: TierState) -> Iterator[Explanation]:
     if state.refused:
         remedy = "Start the broker with --tier URL, if topics are to be in S3."
-        yield Finding(False, f"{state.refused.rstrip('.')}.", remedy)
+        yield Explanation(False, f"{state.refused.rstrip('.')}.", remedy)
     for broker in state.brokers:
         facts = broker.facts
         if facts is None:
             continue
         if facts["paused"]:
             sentence = f"Uploads of broker {broker.node} are paused (tier.paused)."
-            yield Finding(True, sentence, "Run kafkawire tier resume.", "why_tier()")
+            yield Explanation(True, sentence, "Run kafkawire tier resume.", "why_tier()")
         elif facts["error"] or facts["last_error"]:
-            yield Finding(
+            yield Explanation(
                 bool(facts["error"]),
                 f"The tier {facts['url']} of broker {broker.node} refuses or fails: "
                 f"{facts['error'] or facts['last_error']}.",
@@ -248,13 +252,13 @@ def _tier(state: TierState) -> Iterator[Finding]:
             what = f"{row.topic}:{row.partition}, offsets {row.start} to {row.end}"
         text = f"Not in the tier: {what}, {size(row.size_bytes)}: {row.reason}"
         late = ", longer than tiering.max.lag.ms" if row.late else ""
-        yield Finding(row.late, f"{text} {row.detail}".rstrip() + late + ".", row.advice)
+        yield Explanation(row.late, f"{text} {row.detail}".rstrip() + late + ".", row.advice)
 
 
-def explain_tier(cluster: Cluster, own: OwnBroker, topic: str) -> list[Finding]:
+def explain_tier(cluster: Cluster, own: OwnBroker, topic: str) -> list[Explanation]:
     """Return why records are not in the remote tier. ClientError."""
     state = describe_tier(cluster, own, topic, every=bool(topic))
-    return list(_tier(state)) or [Finding(False, "All records are in the remote tier.")]
+    return list(_tier(state)) or [Explanation(False, "All records are in the remote tier.")]
 
 
 def explain_topic(
@@ -265,7 +269,7 @@ def explain_topic(
     partition: int | None = None,
     offset: int | None = None,
     key: str | None = None,
-) -> list[Finding]:
+) -> list[Explanation]:
     """Return why records of a topic are not there or cannot be read; with `offset` or `key`, one
     record of it. ClientError."""
     try:
@@ -276,29 +280,29 @@ def explain_topic(
     if not wanted:
         raise ClientError(f"topic {topic} has no partition {partition}")
     policy = effective_setting(cluster, topic, "cleanup.policy")
-    found: list[Finding] = []
+    found: list[Explanation] = []
     for each in wanted[:MAX_EXPLAINED]:
         found += explain_partition(cluster, topic, each, policy)
         if offset is not None:
             found += _offset(cluster, topic, each, offset, policy)
     if key is not None:
         found += _key(cluster, topic, key, policy)
-    found += _delayed(topic, _read_schedules(cluster, own, topic))
+    found += _explain_delays(topic, _read_schedules(cluster, own, topic))
     if any((each.log_end or 0) > (each.stable or 0) for each in wanted):
         held = explain_transactions(cluster, snapshot)
         found += [each for each in held if f" {topic}:" in each.sentence]
-    return found or [Finding(False, f"Nothing stops readers of {topic}.")]
+    return found or [Explanation(False, f"Nothing stops readers of {topic}.")]
 
 
-def _unreadable(error: BrokerError, topic: str, names: Iterable[str]) -> Finding:
+def _unreadable(error: BrokerError, topic: str, names: Iterable[str]) -> Explanation:
     if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return Finding(
+        return Explanation(
             True,
             f"The user of this connection lacks the right to describe topic {topic}, or it does "
             "not exist.",
             f"An administrator runs kafkawire acls add USER read --topic {topic}.",
         )
-    return Finding(
+    return Explanation(
         True,
         f"{str(error).rstrip('.')}. {near_names(topic, names)}",
         f"Use the right name, or create it: kafkawire topics create {topic}.",
@@ -307,22 +311,24 @@ def _unreadable(error: BrokerError, topic: str, names: Iterable[str]) -> Finding
 
 def explain_partition(
     cluster: Cluster, topic: str, found: PartitionMap, policy: str
-) -> Iterator[Finding]:
+) -> Iterator[Explanation]:
     """Yield why a partition is not served, or lacks records that it had."""
     place = partition_text((topic, found.partition))
     if found.leader < 0 or found.log_end is None or found.log_start is None:
         brokers = " or ".join(map(str, found.replicas)) or "that has it"
-        yield Finding(True, f"{place} has no leader: it is not served.", f"Start broker {brokers}.")
+        yield Explanation(
+            True, f"{place} has no leader: it is not served.", f"Start broker {brokers}."
+        )
         return
     if len(found.in_sync) < len(found.replicas):
         late = sorted({*found.replicas} - {*found.in_sync})
         text = f"{place}: the replicas of broker {', '.join(map(str, late))} are not in sync."
-        yield Finding(False, text, "Start these brokers, or wait until they have the log.")
+        yield Explanation(False, text, "Start these brokers, or wait until they have the log.")
     if found.log_start > 0:
         yield _removed(cluster, topic, found, policy)
 
 
-def _removed(cluster: Cluster, topic: str, found: PartitionMap, policy: str) -> Finding:
+def _removed(cluster: Cluster, topic: str, found: PartitionMap, policy: str) -> Explanation:
     """Say whether retention or DeleteRecords has removed the begin of a log. The broker stores only
     where the log begins, so settings and the age of the oldest record decide."""
     place = partition_text((topic, found.partition))
@@ -331,7 +337,7 @@ def _removed(cluster: Cluster, topic: str, found: PartitionMap, policy: str) -> 
     text = f"The records of {place} before offset {found.log_start} are gone"
     deleted = "DeleteRecords (kafkawire topics delete-records) has removed them"
     if "delete" not in policy or (keep_ms < 0 and keep_bytes < 0):
-        return Finding(
+        return Explanation(
             False, f"{text}: {deleted}, since no retention applies.", "Write them again."
         )
     kept = read_records(
@@ -341,13 +347,13 @@ def _removed(cluster: Cluster, topic: str, found: PartitionMap, policy: str) -> 
     limits += [f"retention.bytes={keep_bytes}"] * (keep_bytes >= 0)
     age_ms = time.time_ns() // 1_000_000 - kept[0].timestamp if kept else keep_ms
     if keep_bytes < 0 and age_ms < keep_ms / 2:
-        return Finding(
+        return Explanation(
             False,
             f"{text}: {deleted}; retention ({limits[0]}) has not, since the oldest record left is "
             f"only {duration_ms(max(0, age_ms))} old.",
             "Write them again.",
         )
-    return Finding(
+    return Explanation(
         False,
         f"{text}: retention ({', '.join(limits)}) has removed them, unless DeleteRecords did.",
         f"Raise it for records to come: kafkawire configs set {limits[0].partition('=')[0]}=VALUE "
@@ -357,19 +363,21 @@ def _removed(cluster: Cluster, topic: str, found: PartitionMap, policy: str) -> 
 
 def _offset(
     cluster: Cluster, topic: str, found: PartitionMap, offset: int, policy: str
-) -> Iterator[Finding]:
+) -> Iterator[Explanation]:
     place = partition_text((topic, found.partition))
     start, end = found.log_start or 0, found.log_end or 0
     if offset < start or found.log_end is None:
         return
     if offset >= end:
-        yield Finding(False, f"Offset {offset} of {place} is not written yet: it ends at {end}.")
+        yield Explanation(
+            False, f"Offset {offset} of {place} is not written yet: it ends at {end}."
+        )
         return
     query = RecordQuery(topic, RecordOrder.FORWARD, found.partition, {found.partition: offset},
                         limit=1)  # fmt: skip
     records = read_records(cluster, query).records
     if records and records[0].offset == offset:
-        yield Finding(False, f"The record at offset {offset} of {place} can be read.")
+        yield Explanation(False, f"The record at offset {offset} of {place} can be read.")
         return
     gaps = [
         s.reason for s in found.spans if s.place is RecordPlace.GAP and s.start <= offset < s.end
@@ -377,17 +385,17 @@ def _offset(
     why = gaps[0] if gaps else "it was in an aborted transaction, or marks the end of one"
     if not gaps and "compact" in policy:
         why = "compaction removed it, because a newer record has its key"
-    yield Finding(False, f"Offset {offset} of {place} has no record: {why}.")
+    yield Explanation(False, f"Offset {offset} of {place} has no record: {why}.")
 
 
-def _key(cluster: Cluster, topic: str, key: str, policy: str) -> Iterator[Finding]:
+def _key(cluster: Cluster, topic: str, key: str, policy: str) -> Iterator[Explanation]:
     page = read_records(cluster, RecordQuery(topic, key=key, limit=1))
     searched = f"{page.offsets:,} offsets were searched, until {page.stopped}"
     if page.records:
         last = page.records[0]
         place = partition_text((topic, last.partition))
         if last.value is None:
-            yield Finding(
+            yield Explanation(
                 False,
                 f"The newest record of this key, offset {last.offset} of {place}, is a tombstone "
                 "(no value): the key was deleted, and compaction removes what was before.",
@@ -396,16 +404,16 @@ def _key(cluster: Cluster, topic: str, key: str, policy: str) -> Iterator[Findin
         else:
             text = f"The newest record of this key is at offset {last.offset} of {place}"
             older = "; compaction removes older ones" if "compact" in policy else ""
-            yield Finding(False, f"{text}{older}.")
+            yield Explanation(False, f"{text}{older}.")
     elif "compact" in policy:
-        yield Finding(
+        yield Explanation(
             False,
             f"No record has this key: it was never written, or a tombstone deleted it, and "
             f"compaction removed that after delete.retention.ms ({searched}).",
             "Write the key again.",
         )
     else:
-        yield Finding(False, f"No record has this key ({searched}).")
+        yield Explanation(False, f"No record has this key ({searched}).")
 
 
 def _read_schedules(cluster: Cluster, own: OwnBroker, topic: str | None) -> list[Any]:
@@ -419,20 +427,20 @@ def _read_schedules(cluster: Cluster, own: OwnBroker, topic: str | None) -> list
         return []
 
 
-def _delayed(topic: str, partitions: Iterable[Any]) -> Iterator[Finding]:
+def _explain_delays(topic: str, partitions: Iterable[Any]) -> Iterator[Explanation]:
     """Records of a schedule topic that wait for their time, or for their target."""
     for each in partitions:
         if each.waiting:
             due = time_text(each.next_due_ms) if each.next_due_ms >= 0 else "later"
             target = each.target_topic or f"the topic in the header {each.target_header}"
-            yield Finding(
+            yield Explanation(
                 False,
                 f"{topic}:{each.partition} is of a schedule topic: {count(each.waiting, 'record')} "
                 f"wait for their time, the next one until {due}, and go to {target} then.",
                 f"Wait, or cancel one: kafkawire schedule cancel {topic}.",
             )
         for record in each.undelivered[:MAX_EXPLAINED]:
-            yield Finding(
+            yield Explanation(
                 True,
                 f"Offset {record.offset} of {topic}:{each.partition} is due and not delivered: "
                 f"{record.reason}.",
@@ -444,7 +452,7 @@ def explain_quotas(
     rows: Iterable[tuple[Mapping[str, str | None], Mapping[str, float]]],
     user: str,
     client_id: str,
-) -> list[Finding]:
+) -> list[Explanation]:
     """Return the quotas that may slow a client. Pure."""
     names = {"user": user, "client-id": client_id}
 
@@ -457,7 +465,7 @@ def explain_quotas(
             who = " and ".join(f"{kind} {name or '(default)'}" for kind, name in entity.items())
             limits = ", ".join(f"{name}={value:g}" for name, value in values.items())
             found.append(
-                Finding(
+                Explanation(
                     False,
                     f"A quota of {who} throttles the client: {limits} (bytes per second and "
                     "broker, or percent of a thread).",

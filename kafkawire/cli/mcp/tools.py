@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kafkawire.cli.acls import decide_access
 from kafkawire.cli.mcp.answers import MAX_ANSWER_BYTES, show_bytes, to_json
 from kafkawire.cli.mcp.findings import (
-    Finding,
+    Explanation,
     explain_causes,
     explain_cluster,
     explain_quotas,
@@ -112,14 +112,14 @@ class ToolSet:
         call.__annotations__["return"] = str
         return call
 
-    def _known(self) -> Known:
+    def _read_known(self) -> Known:
         """Return the facts of the pages' snapshot, which may be some seconds old, with rates."""
         known = self._snapshots.read()
         if known.failure:
             raise ClientError(known.failure)
         return known
 
-    def _snapshot(self) -> ClusterSnapshot:
+    def _take_snapshot(self) -> ClusterSnapshot:
         """Return the topics and groups of now: a fault may be of this second."""
         with self._pool.lend() as cluster:
             return take_snapshot(cluster, self._own)
@@ -131,7 +131,7 @@ class ToolSet:
         leader, groups with lag and no members, open transactions, the remote tier, disks,
         read-only brokers and schedules. Each finding has the cause, the remedy, and the next
         call."""
-        snapshot = self._snapshot()
+        snapshot = self._take_snapshot()
         with self._pool.lend() as cluster:
             found = explain_cluster(cluster, self._own, snapshot)
         facts = {
@@ -154,7 +154,7 @@ class ToolSet:
         (needs a partition) or a key: why that record is not there."""
         if offset is not None and partition is None:
             raise WrongArgument("offset: it is given together with a partition")
-        snapshot = self._snapshot()
+        snapshot = self._take_snapshot()
         with self._pool.lend() as cluster:
             found = explain_topic(cluster, self._own, snapshot, topic, partition, offset, key)
         return {"topic": topic, "findings": found}
@@ -168,7 +168,7 @@ class ToolSet:
             with self._pool.lend() as cluster:
                 seen = observe_group(cluster, group, observe_s)
         except BrokerError as error:
-            raise self._unknown_group(group, error) from None
+            raise self._explain_unknown(group, error) from None
         description = seen.group.description
         return {
             "group": group,
@@ -179,10 +179,10 @@ class ToolSet:
             "findings": explain_causes(causes(seen)),
         }
 
-    def _unknown_group(self, group: str, error: BrokerError) -> ClientError:
+    def _explain_unknown(self, group: str, error: BrokerError) -> ClientError:
         if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID):
             return error
-        names = self._snapshot().groups
+        names = self._take_snapshot().groups
         return ClientError(f"there is no group {group!r}. {near_names(group, names)}")
 
     def why_tier(self, topic: str = "") -> dict[str, Any]:
@@ -196,13 +196,13 @@ class ToolSet:
     def why_transaction(self, transactional_id: str = "") -> dict[str, Any]:
         """Say which open or hanging transactions hold back readers; with a transactional id also
         its state, and whether producers of it are fenced."""
-        snapshot = self._snapshot()
+        snapshot = self._take_snapshot()
         with self._pool.lend() as cluster:
-            found: list[Finding] = []
+            found: list[Explanation] = []
             if transactional_id:
                 found += explain_transactional_id(cluster, transactional_id)
             found += explain_transactions(cluster, snapshot)
-        return {"findings": found or [Finding(False, "No transaction holds back readers.")]}
+        return {"findings": found or [Explanation(False, "No transaction holds back readers.")]}
 
     def why_client(
         self,
@@ -217,7 +217,7 @@ class ToolSet:
         an operation (read, write, describe, ...) with a topic, group or transactional id, and the
         quotas that throttle the user or client id."""
         kind = KINDS[resource]
-        found: list[Finding] = []
+        found: list[Explanation] = []
         with self._pool.lend() as cluster:
             if operation:
                 wanted = _operation(operation, kind)
@@ -227,7 +227,7 @@ class ToolSet:
                 may = "may" if decided.allowed else "may not"
                 option = "--cluster" if resource == "cluster" else f"--{resource} {name}"
                 found.append(
-                    Finding(
+                    Explanation(
                         not decided.allowed,
                         f"{principal} {may} {operation} {resource} {name}: {decided.rule}.",
                         ""
@@ -236,7 +236,7 @@ class ToolSet:
                     )
                 )
             found += explain_quotas(find_quotas(cluster, {}), user, client_id)
-        return {"findings": found or [Finding(False, "No quota applies to this client.")]}
+        return {"findings": found or [Explanation(False, "No quota applies to this client.")]}
 
     # What there is.
 
@@ -249,7 +249,7 @@ class ToolSet:
     ) -> dict[str, Any]:
         """List topics by a part of their names, 100 a page, with records, rate per second, share in
         the remote tier, and the group with the largest lag."""
-        known = self._known()
+        known = self._read_known()
         return list_topics(known, contains, sort, page, internal)._asdict()
 
     def describe_topic(self, topic: str, first_partition: int = 0) -> dict[str, Any]:
@@ -263,7 +263,7 @@ class ToolSet:
         self, contains: str = "", sort: Literal["lag", "name"] = "lag", page: int = 1
     ) -> dict[str, Any]:
         """List groups by a part of their names, 100 a page, with type, state, members and lag."""
-        known = self._known()
+        known = self._read_known()
         found = list_groups_page(known, contains, sort, page)
         rows = [{name: value for name, value in each._asdict().items() if name != "committed"}
                 for each in found.rows]  # fmt: skip
@@ -275,7 +275,7 @@ class ToolSet:
             with self._pool.lend() as cluster:
                 found = describe_group_lag(cluster, group).lag
         except BrokerError as error:
-            raise self._unknown_group(group, error) from None
+            raise self._explain_unknown(group, error) from None
         rows = [
             {"partition": "-".join(map(str, each.partition)), "committed": each.committed,
              "log_start": each.log_start, "log_end": each.log_end, "lag": each.lag,
@@ -340,7 +340,7 @@ class ToolSet:
 
         source = Source(bootstrap=self._server, security_file=self._security_file)
         try:
-            with SqlEngine(source, confined=True) as engine, _limited(engine):
+            with SqlEngine(source, confined=True) as engine, _interrupt_late(engine):
                 schema, batches = engine.run(statement)
                 rows, cut = _rows(batches)
         except SourceError as error:
@@ -378,10 +378,9 @@ def _record(found: FoundRecord) -> dict[str, Any]:
 
 
 @contextmanager
-def _limited(engine: SqlEngine) -> Iterator[None]:
+def _interrupt_late(engine: SqlEngine) -> Iterator[None]:
     """Interrupt a statement after SQL_S."""
     timer = threading.Timer(SQL_S, engine.interrupt)
-    timer.daemon = True
     timer.start()
     try:
         yield
