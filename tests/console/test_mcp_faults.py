@@ -186,8 +186,8 @@ def test_locked_records_of_a_share_group(
     try:
         wait_until(lambda: consumer.poll(0.5), "records")  # and acknowledges none
         asked.ask("why_group", group=group, observe_s=1)
-        asked.names("No member has acknowledged", "locked", "share.record.lock.duration.ms",
-                    "Let the members acknowledge")  # fmt: skip
+        asked.names("No member has acknowledged", "share.record.lock.duration.ms")
+        asked.names(f"of {topic}:0 are locked for member", "Let the members acknowledge")
     finally:
         consumer.close()
 
@@ -215,7 +215,8 @@ def test_hanging_transaction(running: InProcessBroker, topic: str, asked: Diagno
     TransactionalProducer("", 987_654, 0).seal(batch, 0)
     with Cluster(running.bootstrap) as cluster:
         node = leaders(cluster, [topic])[topic, 0]
-        assert append(cluster, node, {(topic, 0): batch}, transactional_id="lost")[topic, 0].code == 0
+        done = append(cluster, node, {(topic, 0): batch}, transactional_id="lost")
+        assert done[topic, 0].code == 0
     asked.ask("why_cluster").names("hanging transaction", "why_transaction()")
     asked.ask("why_transaction")
     asked.names("producer 987654", "no coordinator knows it", "transactions abort")

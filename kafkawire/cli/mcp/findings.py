@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kafkawire.cli.cluster import why as cluster_why
-from kafkawire.cli.schedule import describe_schedules
 from kafkawire.cli.shared.times import time_text
 from kafkawire.client.acls import broker_settings
 from kafkawire.client.admin import effective_setting
@@ -16,9 +15,11 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.group_causes import Cause
 from kafkawire.client.offsets import partition_text
+from kafkawire.client.schedules import schedules_led_by
 from kafkawire.client.transaction_admin import describe_transactions
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.console.views.health import judge
+from kafkawire.console.views.locks import ShareLocks
 from kafkawire.console.views.offset_map import PartitionMap, RecordPlace
 from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.parts import attempt
@@ -78,6 +79,20 @@ REMEDIES = {
 def explain_causes(causes: Iterable[Cause]) -> list[Explanation]:
     """Return the causes of a group with remedies. Pure."""
     return [Explanation(each.stuck, each.sentence, REMEDIES.get(each.kind, "")) for each in causes]
+
+
+def explain_locks(locks: Iterable[ShareLocks]) -> list[Explanation]:
+    """Return the records of share partitions that members have acquired. Pure."""
+    return [
+        Explanation(
+            False,
+            f"Offsets {run.first} to {run.last} of {each.topic}:{each.partition} are locked for "
+            f"member {run.member} for {duration_ms(run.left_ms)} more (delivery {run.deliveries}).",
+        )
+        for each in locks
+        for run in each.runs
+        if run.member
+    ][:MAX_EXPLAINED]
 
 
 def near_names(name: str, names: Iterable[str]) -> str:
@@ -325,10 +340,10 @@ def explain_partition(
         text = f"{place}: the replicas of broker {', '.join(map(str, late))} are not in sync."
         yield Explanation(False, text, "Start these brokers, or wait until they have the log.")
     if found.log_start > 0:
-        yield _removed(cluster, topic, found, policy)
+        yield _explain_removal(cluster, topic, found, policy)
 
 
-def _removed(cluster: Cluster, topic: str, found: PartitionMap, policy: str) -> Explanation:
+def _explain_removal(cluster: Cluster, topic: str, found: PartitionMap, policy: str) -> Explanation:
     """Say whether retention or DeleteRecords has removed the begin of a log. The broker stores only
     where the log begins, so settings and the age of the oldest record decide."""
     place = partition_text((topic, found.partition))
@@ -418,13 +433,19 @@ def _key(cluster: Cluster, topic: str, key: str, policy: str) -> Iterator[Explan
 
 def _read_schedules(cluster: Cluster, own: OwnBroker, topic: str | None) -> list[Any]:
     """Return the partitions of one or all schedule topics; none if it is another topic, or of
-    another Kafka. `own` was asked before."""
-    if not own.known:
-        return []
-    try:
-        return describe_schedules(cluster, topic, details=topic is not None)
-    except ClientError:
-        return []
+    another Kafka."""
+    found: list[Any] = []
+    for node in cluster.nodes():
+        found += (
+            attempt(
+                [],
+                lambda node=node: own.ask(  # type: ignore[misc]
+                    cluster, node, lambda at: schedules_led_by(at, topic, details=topic is not None)
+                ),
+            )
+            or []
+        )
+    return found
 
 
 def _explain_delays(topic: str, partitions: Iterable[Any]) -> Iterator[Explanation]:

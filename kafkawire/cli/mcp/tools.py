@@ -19,6 +19,7 @@ from kafkawire.cli.mcp.findings import (
     Explanation,
     explain_causes,
     explain_cluster,
+    explain_locks,
     explain_quotas,
     explain_tier,
     explain_topic,
@@ -32,6 +33,7 @@ from kafkawire.client.quotas import find_quotas
 from kafkawire.client.security import ClientSecurity
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.console.views.groups import describe_group_lag, list_groups_page
+from kafkawire.console.views.locks import describe_locks
 from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.pool import ClusterPool
 from kafkawire.console.views.records import FoundRecord, RecordOrder, RecordQuery, read_records
@@ -167,6 +169,7 @@ class ToolSet:
         try:
             with self._pool.lend() as cluster:
                 seen = observe_group(cluster, group, observe_s)
+                locks, _ = describe_locks(cluster, self._own, seen.group.description)
         except BrokerError as error:
             raise self._explain_unknown(group, error) from None
         description = seen.group.description
@@ -176,7 +179,7 @@ class ToolSet:
             "state": description.state,
             "members": len(description.members),
             "lag": seen.totals.lag,
-            "findings": explain_causes(causes(seen)),
+            "findings": [*explain_causes(causes(seen)), *explain_locks(locks)],
         }
 
     def _explain_unknown(self, group: str, error: BrokerError) -> ClientError:
