@@ -20,6 +20,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "certs": ("cryptography",),
     "oauth": ("joserfc",),
     "console": ("jinja2", "starlette", "uvicorn", "websockets"),
+    "mcp": ("mcp",),
     "rocksdb": ("rocksdict",),
     "keys": ("numba", "numpy"),
     "sql": ("duckdb", "numba", "pyarrow"),

@@ -48,3 +48,8 @@ def duration_ms(milliseconds: float) -> str:
 def ago(at_ms: int | None, now_ms: int) -> str:
     """Return how long before now a time was, or "never"."""
     return "never" if not at_ms else f"{duration_ms(now_ms - at_ms)} ago"
+
+
+def money(amount: float) -> str:
+    """Return an amount with two decimals, or six if it is below one."""
+    return f"{amount:.2f}" if amount >= 1 or not amount else f"{amount:.6f}"

@@ -31,6 +31,7 @@ DEVICES = {
     "kafkawire/offsets/catalog/kv/transaction_count.py",
     "kafkawire/security/sasl/tokens.py", "kafkawire/security/secret_files.py",
     "kafkawire/security/tls/contexts.py", "kafkawire/server/backups.py",
+    "kafkawire/server/console_process.py",
     "kafkawire/server/descriptors.py", "kafkawire/server/file_sender.py",
     "kafkawire/server/listener.py", "kafkawire/log/io/disk.py",
     "kafkawire/log/io/worker_process.py", "kafkawire/tiering/store/process_main.py",
@@ -135,7 +136,6 @@ PURE = (
     "kafkawire/share/states.py",
     "kafkawire/supervisor/joined_pages.py",
     "kafkawire/supervisor/plan.py",
-    "kafkawire/supervisor/restarts.py",
     "kafkawire/supervisor/shares.py",
     "kafkawire/transactions/machine/",
 )

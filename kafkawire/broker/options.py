@@ -161,7 +161,8 @@ class ServeOptions:
     folder), `settings` the broker settings that differ from their defaults (name -> validated
     string), `listener_settings` those of single listeners (listener.name.NAME.SETTING). `workers`:
     how many processes serve; `worker_ports`: the ports of their own addresses as given; `worker`:
-    the role of this process, if it is one of them.
+    the role of this process, if it is one of them; `console`: the address of its
+    pages, or empty.
     """
 
     listeners: list[Listener]
@@ -175,3 +176,4 @@ class ServeOptions:
     workers: int = 1
     worker_ports: tuple[str, ...] = ()
     worker: WorkerRole | None = None
+    console: str = ""

@@ -28,9 +28,10 @@ from kafkawire.client.acls import (
     delete_acls,
     find_acls,
 )
+from kafkawire.client.cluster import Cluster
 from kafkawire.codec.configs.access_rules import super_users
 from kafkawire.plural import count
-from kafkawire.security.acls.index import AclIndex
+from kafkawire.security.acls.index import AclDecision, AclIndex
 from kafkawire.security.acls.model import (
     ANYTHING,
     CLUSTER_NAME,
@@ -190,17 +191,9 @@ def explain(
     """
     resource = _member(ResourceKind, kind, "--type", _NAMED)
     wanted = _member(Operation, operation, "OPERATION", OPERATIONS_OF[resource])
-    asked = AclRowFilter(int(resource), name, int(PatternType.MATCH))
-    with connect_cluster(server) as found:
-        rules = find_acls(found, asked)
-        settings = broker_settings(found, (SUPER_USERS, OPEN))
-    index = AclIndex(
-        (Acl(*row) for row in rules),
-        super_users(settings.get(SUPER_USERS) or ""),
-        default_allow=settings.get(OPEN) == "true",
-    )
     principal = _principal(user)
-    decided = index.decide(principal, host, int(wanted), int(resource), name)
+    with connect_cluster(server) as found:
+        decided = decide_access(found, principal, host, wanted, (resource, name))
     if as_json:
         rule = _format_acl(AclRow(*decided.rule)) if isinstance(decided.rule, Acl) else None
         reason = None if rule else decided.rule
@@ -209,6 +202,21 @@ def explain(
     may = "may" if decided.allowed else "may not"
     what = f"{wanted.name.lower()} {resource.name.lower().replace('_', ' ')} {name} from {host}"
     print(f"{principal} {may} {what}: {decided.rule}")
+
+
+def decide_access(
+    cluster: Cluster, principal: str, host: str, wanted: Operation, of: tuple[ResourceKind, str]
+) -> AclDecision:
+    """Return whether a principal may do an operation, by the rules of the cluster. BrokerError."""
+    kind, name = int(of[0]), of[1]
+    rules = find_acls(cluster, AclRowFilter(kind, name, int(PatternType.MATCH)))
+    settings = broker_settings(cluster, (SUPER_USERS, OPEN))
+    index = AclIndex(
+        (Acl(*row) for row in rules),
+        super_users(settings.get(SUPER_USERS) or ""),
+        default_allow=settings.get(OPEN) == "true",
+    )
+    return index.decide(principal, host, int(wanted), kind, name)
 
 
 _NAMED = (

@@ -168,6 +168,8 @@ class Commands(LazyGroup):
         "import": "records.import_file:import_file",
         "backup": "backup:backup",
         "console": "console:console",
+        "dev": "dev:dev",
+        "mcp": "mcp.command:mcp",
         "restore": "restore.command:restore",
         "serve": "serving.command:serve",
         "dump": "dump.journal:run",

@@ -18,6 +18,7 @@ from kafkawire.client.address import parse_servers, split_address
 from kafkawire.client.errors import ClientError
 from kafkawire.extras import need
 from kafkawire.log_lines import address_of, reason_of
+from kafkawire.objectstore.url import parse_tier
 
 if TYPE_CHECKING:
     from kafkawire.console.web.frame import ConsoleOptions
@@ -83,6 +84,15 @@ def console(
             help="Listen on any interface without --login or TLS, in a trusted network.",
         ),
     ] = False,
+    pipeline: Annotated[
+        list[str],
+        typer.Option(
+            metavar="URL",
+            callback=not_empty,
+            help="Table of a pipeline to show, a folder or s3://BUCKET/PREFIX; may be repeated.",
+        ),
+    ] = [],  # noqa: B006
+    child: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Serve a console: topics, records and groups of any Kafka cluster in a browser.
 
@@ -107,18 +117,40 @@ def console(
             _check_certificate(tls_cert, tls_key)
     except (ClientError, OptionError) as error:
         fail(error, 2)
+    try:
+        tables = [parse_tier(url, what="table").url for url in pipeline]
+    except ValueError as wrong:
+        fail(f"--pipeline: {wrong}", 2)
     security = client_security(login=not login)
     try:
-        accepting = _listen(address, port)
+        accepting = _inherit(child) if child else _listen(address, port)
+    except OptionError as error:
+        fail(error, 2)
     except OSError as error:
         fail(f"--listen={listen}: it cannot be listened on ({_reason(error)})")
     from kafkawire.console.web.frame import ConsoleOptions
 
     names = {name.lower().strip("[]") for name in (*LOOPBACK_NAMES, address, *host)}
-    options = ConsoleOptions(server, names, security, allow_changes, login, tls_cert, tls_key)
+    options = ConsoleOptions(
+        server, names, security, allow_changes, login, tls_cert, tls_key, pipelines=tables
+    )
     shown = address_of(host[0] if host else address, int(accepting.getsockname()[1]))
     print(f"{'https' if tls_cert else 'http'}://{shown}/", flush=True)
     _serve(options, accepting)
+
+
+def _inherit(child: str) -> socket.socket:
+    """Return the listening socket of a broker, with which this process ends; `child`: the id of its
+    process, and the descriptor. OptionError."""
+    from kafkawire.childprocess.child_end import kill_with_parent
+
+    parent, _, number = child.partition(",")
+    if parent != str(os.getppid()) or not number.isdecimal():
+        raise OptionError("--child", child, "what serve --console gives its console")
+    kill_with_parent()
+    if parent != str(os.getppid()):  # it has ended meanwhile
+        raise SystemExit(1)
+    return socket.socket(fileno=int(number))
 
 
 def parse_listen(option: str, text: str) -> tuple[str, int]:

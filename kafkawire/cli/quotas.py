@@ -20,7 +20,7 @@ from kafkawire.cli.shared.parameters import (
     with_options,
 )
 from kafkawire.cli.shared.units import parse_rate
-from kafkawire.client.quotas import QuotaRow, alter_quotas, find_quotas
+from kafkawire.client.quotas import QuotaRow, alter_quotas, find_quotas, limit_text
 from kafkawire.plural import count
 from kafkawire.security.quotas.alterations import (
     CLIENT_ID,
@@ -33,7 +33,6 @@ from kafkawire.security.quotas.alterations import (
     USER,
     address_of,
 )
-from kafkawire.units import size
 
 BYTES = (PRODUCER_BYTES, CONSUMER_BYTES)
 COLUMNS = ("user", "client_id", "ip", "quota", "value")
@@ -235,15 +234,9 @@ def _rows(found: QuotaRow, as_json: bool) -> list[dict[str, Any]]:
         for kind, name in found.entity.items()
     }
     return [
-        {**dict.fromkeys(COLUMNS), **names, "quota": quota, "value": _format_limit(quota, value)}
+        {**dict.fromkeys(COLUMNS), **names, "quota": quota, "value": limit_text(quota, value)}
         for quota, value in found.values.items()
     ]
-
-
-def _format_limit(quota: str, value: float) -> str:
-    if quota in BYTES:
-        return f"{size(value)}/s"
-    return f"{value:.15g}" + ("%" if quota == "request_percentage" else "/s")
 
 
 def _name(entity: dict[str, str | None]) -> str:

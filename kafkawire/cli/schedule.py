@@ -14,13 +14,12 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.cli.shared.times import time_text
-from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import leaders
 from kafkawire.client.producer import append
+from kafkawire.client.schedules import describe_schedules
 from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.murmur2 import key_partition
-from kafkawire.messages.registry import DESCRIBE_SCHEDULES
 from kafkawire.plural import count
 from kafkawire.units import duration_ms
 
@@ -41,20 +40,6 @@ HOURS = ("hour", "records")
 WHY = ("topic", "partition", "offset", "due", "held", TableColumn("reason", keep=True))
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", callback=not_empty)]
-
-
-def describe_schedules(cluster: Cluster, topic: str | None, *, details: bool) -> list[Any]:
-    """Return the partitions of schedule topics from all brokers. Raises ClientError."""
-    from kafkawire.messages.describe_schedules import DescribeSchedulesRequest
-
-    asked = DescribeSchedulesRequest(topic, details)
-    found: list[Any] = []
-    for node in cluster.nodes():
-        answer = cluster.node(node).request_own(DESCRIBE_SCHEDULES, asked)
-        if answer.error_code:
-            raise ClientError(answer.error_message or f"error {answer.error_code}")
-        found += answer.partitions
-    return sorted(found, key=lambda row: (row.topic, row.partition))
 
 
 def _row(partitions: list[Any]) -> dict[str, Any]:

@@ -23,14 +23,14 @@ from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import LOCAL, Json, Metadata, Server, Wide, not_empty
 from kafkawire.cli.shared.stopped import stopped_brokers
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import BrokerError, ClientError, check
+from kafkawire.client.errors import BrokerError, ClientError
+from kafkawire.client.users import list_scram_users
 from kafkawire.log.io.ports import LogError
 from kafkawire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from kafkawire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from kafkawire.metadata.store import MetadataError
 from kafkawire.plural import count
 from kafkawire.security.principals import check_name
@@ -47,7 +47,7 @@ from kafkawire.security.sasl.scram import (
 # The users of a running cluster, by its API, or those in the metadata of a stopped broker.
 
 
-DESCRIBE, ALTER = 50, 51
+ALTER = 51
 T = TypeVar("T")
 Iterations = Mapping[Hash, int]
 
@@ -72,11 +72,9 @@ class ClusterUsers:
         self._cluster = cluster
 
     def users(self) -> dict[str, Iterations]:
-        answer = self._cluster.request(DESCRIBE, DescribeUserScramCredentialsRequest(None))
-        check("users", answer.error_code, answer.error_message)
         return {
-            row.user: {Hash(each.mechanism): each.iterations for each in row.credential_infos}
-            for row in answer.results
+            user: {Hash(kind): iterations for kind, iterations in kinds.items()}
+            for user, kinds in list_scram_users(self._cluster).items()
         }
 
     def put(self, user: str, kind: Hash, password: str, salt: bytes, iterations: int) -> None:

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from kafkawire.client.errors import ClientError, Closed, NoAnswer, check
+from kafkawire.client.errors import ClientError, Closed, NoAnswer, Unsupported, check
 from kafkawire.client.security import NO_SECURITY, ClientSecurity, NoTls
 from kafkawire.codec.compile import decode, decoder, encode
 from kafkawire.codec.errors import ErrorCode
@@ -140,7 +140,7 @@ class ClientConnection:
         lowest, highest = self._versions.get(key, (0, -1))
         version = min(highest, spec.max_version, highest if at_most is None else at_most)
         if version < max(lowest, spec.min_version):
-            raise ClientError(f"the broker at {self.address} does not support {spec.name}")
+            raise Unsupported(f"the broker at {self.address} does not support {spec.name}")
         return version
 
     def supports(self, key: int) -> bool:

@@ -17,6 +17,10 @@ class NoAnswer(ClientError):
     """The broker did not accept a connection, or did not answer in time."""
 
 
+class Unsupported(ClientError):
+    """The broker does not have a request; it was not sent."""
+
+
 class UnknownBroker(ClientError):
     """The cluster's metadata names a broker, as a leader for example, that it does not list now:
     the broker is restarting, or the metadata is stale."""

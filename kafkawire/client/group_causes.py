@@ -405,6 +405,27 @@ def _progress(seen: Observation) -> Iterator[Cause]:
         )
 
 
+def _find_locked_shares(seen: Observation) -> Iterator[Cause]:
+    """A share group whose members have acknowledged nothing between two observations."""
+    if seen.before is None or not seen.group.description.members or not seen.totals.lag:
+        return
+    old = {row.partition: _read_up_to(row) for row in seen.before.partitions}
+    late = [
+        row
+        for row in seen.group.partitions
+        if row.lag and row.owner and _read_up_to(row) == old.get(row.partition)
+    ]
+    if late:
+        yield Cause(
+            "locked",
+            True,
+            f"No member has acknowledged a record of {_partitions(late)} in "
+            f"{duration_ms(1000 * seen.seconds)}: records that a member has acquired are locked "
+            "for it until it acknowledges them, or for share.record.lock.duration.ms.",
+            [row.partition for row in late],
+        )
+
+
 def _read_up_to(row: PartitionLag) -> int | None:
     """Return the committed offset; of a share group, one that counts finished records after it."""
     if row.left is not None and row.log_end is not None:
@@ -449,6 +470,7 @@ SHARE_RULES = (
     _empty,
     _unreadable,
     _find_unread_shares,
+    _find_locked_shares,
     _open_transactions,
     _progress,
     _idle_members,

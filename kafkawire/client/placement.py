@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafkawire.client.admin import TopicResult
 from kafkawire.client.cluster import Cluster
@@ -56,18 +56,28 @@ def move(cluster: Cluster, targets: Mapping[Partition, int]) -> dict[Partition, 
     }
 
 
-def planned_moves(cluster: Cluster) -> list[PlannedMove]:
-    """Return the moves that have not ended. BrokerError."""
+def list_reassignments(cluster: Cluster) -> list[tuple[str, Any]]:
+    """Return topic and OngoingPartitionReassignment of the moves that have not ended, sorted.
+    BrokerError."""
     from kafkawire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
     answer = cluster.request(LIST_REASSIGNMENTS, ListPartitionReassignmentsRequest(TIMEOUT_MS))
     check("ListPartitionReassignments", answer.error_code, answer.error_message)
     return [
-        PlannedMove((topic.name, row.partition_index), _only(row.removing_replicas),
-                    _only(row.adding_replicas))
+        (topic.name, row)
         for topic in sorted(answer.topics, key=lambda topic: topic.name)
         for row in sorted(topic.partitions, key=lambda row: row.partition_index)
-    ]  # fmt: skip
+    ]
+
+
+def planned_moves(cluster: Cluster) -> list[PlannedMove]:
+    """Return the moves that have not ended. BrokerError."""
+    return [
+        PlannedMove(
+            (name, row.partition_index), _only(row.removing_replicas), _only(row.adding_replicas)
+        )
+        for name, row in list_reassignments(cluster)
+    ]
 
 
 def _only(replicas: Sequence[int]) -> int:

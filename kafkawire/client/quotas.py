@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import check
+from kafkawire.units import size
 
 DESCRIBE, ALTER = 48, 49
 EXACT, DEFAULT, ANY = range(3)
@@ -68,3 +69,10 @@ def alter_quotas(
     )
     for result in cluster.request(ALTER, AlterClientQuotasRequest([entry])).entries:
         check("quotas", result.error_code, result.error_message)
+
+
+def limit_text(quota: str, value: float) -> str:
+    """Return a limit with its unit, such as "1.0 MiB/s"."""
+    if quota.endswith("_byte_rate"):
+        return f"{size(value)}/s"
+    return f"{value:.15g}" + ("%" if quota == "request_percentage" else "/s")

@@ -8,12 +8,19 @@ from typing import Any
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import ClientConnection
-from kafkawire.client.errors import ClientError
+from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.messages.registry import TIER
 
 
 class CommandRefused(ClientError):
     """The broker answered a command with an error."""
+
+
+def refusal(what: str, answer: Any) -> CommandRefused:
+    """Return the error of an answer, which may have no text, as without the right to ask."""
+    if answer.error_message:
+        return CommandRefused(f"{what}: {answer.error_message}")
+    return CommandRefused(str(BrokerError(what, answer.error_code)))
 
 
 def send_command(cluster: Cluster, name: str, **arguments: Any) -> dict[str, Any]:
@@ -29,7 +36,7 @@ def tier_command(connection: ClientConnection, name: str, **arguments: Any) -> d
     asked = TierRequest(command=name, arguments=json.dumps(arguments).encode())
     answer = connection.request_own(TIER, asked)
     if answer.error_code:
-        raise CommandRefused(f"tier {name}: {answer.error_message or answer.error_code}")
+        raise refusal(f"tier {name}", answer)
     try:
         body: dict[str, Any] = json.loads(answer.body)
     except ValueError as error:

@@ -85,6 +85,23 @@ def describe_transactions(cluster: Cluster, ids: Iterable[str]) -> Iterator[tupl
         yield transactional_id, node, answer.transaction_states[0]
 
 
+def describe_listed(
+    cluster: Cluster, listed: Iterable[TransactionListing]
+) -> Iterator[tuple[TransactionListing, Any]]:
+    """Yield each listed id with its TransactionState, from one request for each coordinator; the
+    state may have an error code, such as of an id that was deleted meanwhile."""
+    from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
+
+    by_node: dict[int, dict[str, TransactionListing]] = {}
+    for each in listed:
+        by_node.setdefault(each.coordinator, {})[each.transactional_id] = each
+    for node, rows in by_node.items():
+        asked = DescribeTransactionsRequest(list(rows))
+        answer = cluster.node(node).request(DESCRIBE_TRANSACTIONS, asked)
+        for state in answer.transaction_states:
+            yield rows[state.transactional_id], state
+
+
 def producers(cluster: Cluster, led_by: Mapping[Partition, int]) -> Iterator[Producing]:
     """Yield the producers of partitions, given with their leaders. BrokerError if a partition
     cannot be described."""

@@ -18,17 +18,37 @@ from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.console.api.pages import ApiPages
 from kafkawire.console.pages.actions import ActionPages
+from kafkawire.console.pages.cluster import ClusterPages
 from kafkawire.console.pages.groups import GroupPages
 from kafkawire.console.pages.log_in import LoginPages
 from kafkawire.console.pages.overview import OverviewPages
+from kafkawire.console.pages.pipeline import PipelinePages
 from kafkawire.console.pages.records import RecordPages
+from kafkawire.console.pages.schedules import SchedulePages
+from kafkawire.console.pages.security import SecurityPages
+from kafkawire.console.pages.tier import TierPages
 from kafkawire.console.pages.topics import TopicPages
+from kafkawire.console.pages.transactions import TransactionPages
 from kafkawire.console.web.frame import ConsoleOptions, PageFrame
 from kafkawire.console.web.queries import WrongInput
 from kafkawire.console.web.security import BodyTooLarge, RequestChecks
 from kafkawire.console.web.sessions import NotLoggedIn, WrongToken
 
-PAGES = (ApiPages, OverviewPages, TopicPages, RecordPages, GroupPages, LoginPages, ActionPages)
+PAGES = (
+    OverviewPages,
+    TopicPages,
+    RecordPages,
+    GroupPages,
+    TierPages,
+    TransactionPages,
+    ClusterPages,
+    SecurityPages,
+    SchedulePages,
+    PipelinePages,
+    LoginPages,
+    ActionPages,
+    ApiPages,
+)
 WRONG_REQUESTS: Mapping[type[Exception], int] = {
     WrongInput: 400,
     BodyTooLarge: 413,

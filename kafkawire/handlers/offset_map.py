@@ -77,3 +77,16 @@ def _segments(ctx: RequestContext, rows: Iterable[tuple[int, int, int, int]]) ->
             local, created = segment.row.local, segment.row.created_ms
             found.append([base, end, segment_id, length, local, uuid, created])
     return found
+
+
+async def sum_bytes(ctx: RequestContext) -> dict[str, int]:
+    """Return the bytes of this broker's journals, of segments that are only on its disk, of those
+    with an object, too, and of those that are only objects."""
+    log = ctx.broker.log
+    found = {"journal": log.journals.size_bytes(), "local": 0, "both": 0, "remote": 0}
+    for segment in list(log.segments.store.by_id.values()):
+        row = segment.row
+        place = ("both" if row.local else "remote") if row.object else "local"
+        found[place] += row.size_bytes
+        await ctx.give_way()
+    return found

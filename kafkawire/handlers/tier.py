@@ -9,7 +9,8 @@ from typing import Any
 from kafkawire.broker.config_service import AlterConfigOp, Op, Resource, ResourceType
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.offset_map import read_map
+from kafkawire.handlers.offset_map import read_map, sum_bytes
+from kafkawire.handlers.share_locks import list_locks
 from kafkawire.messages.tier import TierRequest, TierResponse
 
 MAX_ARGUMENTS_BYTES = 64 << 10
@@ -20,12 +21,20 @@ async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
     """Tier v0.
 
     The command's result as JSON. Pause and resume set `tier.paused` of this broker, which is stored
-    like any other setting. `map` needs no tier, which executes all other commands. INVALID_REQUEST
-    with one sentence if the broker has no tier, or the command is invalid.
+    like any other setting. `map`, `bytes` and `locks` need no tier, which executes all others.
+    INVALID_REQUEST with one sentence if the broker has no tier, or the command is invalid.
     """
     if req.command == "map":
         return await _map(ctx, req)
     commands = ctx.broker.tier_commands
+    if req.command == "bytes":
+        return TierResponse(body=json.dumps(await sum_bytes(ctx)).encode())
+    if req.command == "locks":
+        try:
+            locks = await list_locks(ctx, _arguments(req.arguments))
+        except ValueError as wrong:
+            return _wrong(str(wrong))
+        return TierResponse(body=json.dumps(locks).encode())
     if commands is None:
         return _wrong("this broker has no remote tier: start it with kafkawire serve --tier URL")
     from kafkawire.tiering.admin.commands import (

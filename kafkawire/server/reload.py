@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 SIGHUP = "SIGHUP"
 NEED_A_RESTART = (
     "listeners", "advertised", "data", "metadata_url", "log_format", "workers", "worker_ports",
+    "console",
 )  # fmt: skip
 """Options that are read only at start. The log level is not one of them."""
 

@@ -36,6 +36,7 @@ from kafkawire.metadata.store import (
     sqlite_file,
 )
 from kafkawire.plugins import PluginError
+from kafkawire.server.console_process import ConsoleProcess
 from kafkawire.server.descriptors import DescriptorCheck, for_connections, raise_limit
 from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import (
@@ -81,7 +82,8 @@ and nothing that was acknowledged depends on it; a supervisor kills workers afte
 
 @dataclass(frozen=True, slots=True)
 class ServeHooks:
-    """Changes to `serve` in the processes that tests fork (kafkawire.forkserver). `env`: makes the
+    """Changes to `serve`: of `kafkawire dev`, and in the processes that tests fork
+    (kafkawire.forkserver). `env`: makes the
     Env; `loop`: makes the event loop, None: that of uvloop; `started`: called with the server and
     its options before the ready line, may raise what a start does; `stopping`: called before the
     server is closed."""
@@ -358,7 +360,12 @@ def serve(
     Returns the exit code: 0; 1 if it could not start, 2 if an option is invalid, or data folder,
     metadata and tier do not belong together; 3 if the broker was started elsewhere.
     """
-    return _run(_serve(options, Reloader(options, reread, config_file)))
+    try:
+        console = ConsoleProcess.bind_address(options)  # before a start, which may take long
+    except AddressError as wrong:
+        print(f"kafkawire: {wrong}", file=sys.stderr)
+        return 2
+    return _run(_serve(options, Reloader(options, reread, config_file), console))
 
 
 def _run(main: Coroutine[object, object, int]) -> int:
@@ -380,7 +387,7 @@ async def _start_broker(options: ServeOptions, env: Env) -> Broker:
     )  # fmt: skip
 
 
-async def _serve(options: ServeOptions, reloader: Reloader) -> int:
+async def _serve(options: ServeOptions, reloader: Reloader, console: ConsoleProcess) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(report_unretrieved)
@@ -405,11 +412,12 @@ async def _serve(options: ServeOptions, reloader: Reloader) -> int:
     if name := server.broker.config.cluster_name:
         logger.info("broker %d of cluster %s", server.broker.node_id, name)
     if options.worker is None or link is None:
-        print(ready_line(options, server.broker.listeners), flush=True)
+        print(ready_line(options, server.broker.listeners, console.url), flush=True)
     else:
         link.send_ready(server.broker, server.open_shared)
         await _begin_role(server.broker, options.worker, link, end)
     notify(READY, os.environ)
+    console.start(server.broker.listeners)
     env = server.broker.env
     reloading = env.spawn(reloader.run(server.broker), "reload")
     watching = env.spawn(reloader.watch_file(server.broker), "watch the configuration file")
@@ -418,12 +426,14 @@ async def _serve(options: ServeOptions, reloader: Reloader) -> int:
     watching.cancel()
     logger.info("stopping")
     notify(STOPPING, os.environ)
+    console.stop()
     if end.hands_over:
         await server.broker.controlled_shutdown.hand_over()
     if _hooks.stopping is not None:
         await _hooks.stopping()
     await close_for(end, server)
     server.broker.env.offload.close()
+    console.close()
     if link is not None:
         link.close()
     return end.code()

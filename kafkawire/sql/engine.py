@@ -78,10 +78,15 @@ _SETTINGS = {
 }
 
 
+_CONFINED = {"memory_limit": "1GB", "enable_external_access": False, "lock_configuration": True}
+"""Settings with which a statement reads topics and no file of this machine."""
+
+
 class SqlEngine:
     """SQL over the topics of a source. Raises MissingExtra, SourceError."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, confined: bool = False) -> None:
+        """`confined`: statements are not the user's own, so they may read topics only."""
         need("sql", "SQL over topics")
         import duckdb
 
@@ -94,7 +99,8 @@ class SqlEngine:
         """The scans of the last statement."""
         self._folder = tempfile.TemporaryDirectory(prefix="kafkawire-sql-")
         self._connection = duckdb.connect(":memory:")
-        for name, value in (_SETTINGS | {"temp_directory": self._folder.name}).items():
+        settings = _SETTINGS | {"temp_directory": self._folder.name}
+        for name, value in (settings | (_CONFINED if confined else {})).items():
             self._connection.execute(f"SET {name} = {_literal(value)}")
         self._views: set[str] = set()
 
@@ -104,6 +110,10 @@ class SqlEngine:
         self._connection.close()
         self._catalog.close()
         self._folder.cleanup()
+
+    def interrupt(self) -> None:
+        """Let the running statement fail; from another thread."""
+        self._connection.interrupt()
 
     def __enter__(self) -> SqlEngine:
         return self

@@ -2,5 +2,5 @@
 
 The supervisor binds all addresses, starts the workers, restarts those that crash or hang, and stops
 them. It serves no client and imports neither SQLAlchemy nor the log; tests/supervisor checks that.
-`plan`, `restarts`, `shares` and `joined_pages` are pure.
+`plan`, `shares` and `joined_pages` are pure.
 """

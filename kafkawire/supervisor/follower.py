@@ -15,12 +15,12 @@ import time
 from kafkawire.broker.options import ServeOptions
 from kafkawire.childprocess.frames import FrameError, pack
 from kafkawire.childprocess.parent_end import ChildProcess, exit_words
+from kafkawire.childprocess.restarts import Restarts
 from kafkawire.client.address import split_address
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log_lines import reason_of
 from kafkawire.replication.options import FOLLOWER_FOLDER, IDENTITY, SSL, FollowerOptions
 from kafkawire.supervisor.plan import PlanError
-from kafkawire.supervisor.restarts import Restarts
 from kafkawire.supervisor.sockets import Sockets, bind, port_of
 
 logger = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from typing import Any
 
 from kafkawire.broker.options import ServeOptions, WorkerRole
 from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.server.console_process import ConsoleProcess
 from kafkawire.server.listeners.addresses import AddressError, ready_line
 from kafkawire.server.service_manager import READY, STOPPING, notify
 from kafkawire.supervisor.follower import SupervisedFollower
@@ -48,6 +49,7 @@ class Supervisor:
         self._options = options
         config = BrokerConfig(options.settings)
         monitors = monitors_of(config)
+        self._console = ConsoleProcess.bind_address(options)
         self._follower = SupervisedFollower.bind_address(options)
         self._sockets = BoundSockets.bind(
             options.listeners, plans, monitors, config.socket_listen_backlog_size,
@@ -124,7 +126,9 @@ class Supervisor:
                     async with asyncio.timeout(ACQUAINT_S):
                         await self._all_known.wait()
                 self._open()
-                print(ready_line(self._options, self._addresses()), flush=True)
+                line = ready_line(self._options, self._addresses(), self._console.url)
+                print(line, flush=True)
+                self._console.start(self._addresses())
                 notify(READY, os.environ)
                 code = await self._serve()
             notify(STOPPING, os.environ)
@@ -211,6 +215,7 @@ class Supervisor:
 
     async def _end(self) -> None:
         """Stop all workers, kill those that do not stop in time, close the sockets."""
+        self._console.stop()
         for each in self.workers:
             each.stop()
         runs = [*self._runs, *self.guests.stop()]
@@ -229,6 +234,7 @@ class Supervisor:
             await self._follower.stop()
         await self.pages.close()
         self._sockets.close()
+        self._console.close()
 
 
 async def _all_started(workers: Sequence[SupervisedWorker]) -> None:

@@ -16,10 +16,10 @@ from dataclasses import replace
 
 from kafkawire.broker.options import WorkerRole
 from kafkawire.childprocess.parent_end import exit_words
+from kafkawire.childprocess.restarts import SILENT_TICKS, Beats, Restarts
 from kafkawire.server.service_manager import SUPERSEDED_CODE
 from kafkawire.server.worker.link import ABSENT, KNOWS, OPEN, READY, REMOVED
 from kafkawire.supervisor.plan import WorkerPlan
-from kafkawire.supervisor.restarts import SILENT_TICKS, Beats, Restarts
 from kafkawire.supervisor.sockets import descriptors
 
 logger = logging.getLogger(__name__)

@@ -43,6 +43,7 @@ OPTIONS = """
 --compression TYPE
 --compression-ratio RATIO
 --config FILE | NAME=VALUE : of serve, as daemons have it; of topics create, as Kafka's tool has it
+--console HOST:PORT
 --continuous
 --create
 --data DIR

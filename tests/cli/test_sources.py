@@ -42,6 +42,7 @@ def test_precedence_of_sources(tmp_path: Path) -> None:
         "insecure": ("false", "default"),
         "workers": ("1", "default"),
         "worker-ports": ("", "default"),
+        "console": ("", "default"),
     }
     reported = {name: (value.text, value.source) for name, value in found.settings.items()}
     assert reported == {

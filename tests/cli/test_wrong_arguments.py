@@ -7,7 +7,8 @@ No process listens on the broker address they are given, and the working folder 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 
 from kafkawire.cli.app import app
 from kafkawire.cli.command import value_name
+from kafkawire.cli.serving.options import Given
+from kafkawire.cli.serving.run import run as serve
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 from tests.kit.commands import all_commands, words_of
@@ -79,6 +82,7 @@ NEVER_VALID = {
 """Values by the name that the help gives them, which no command accepts."""
 OTHER_VALUES = {
     ("serve", "config"),
+    ("serve", "console"),
     ("serve", "metadata"),
     ("serve", "tier"),
     ("transactions list", "pattern"),
@@ -133,8 +137,15 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`console` would serve until it is ended."""
+    """`console`, `dev` and `mcp` would serve until they are ended."""
     monkeypatch.setattr("kafkawire.cli.console._serve", lambda _, accepting: accepting.close())
+    monkeypatch.setattr("mcp.server.mcpserver.MCPServer.run", lambda *_: None)
+
+    def shows(given: Given, environ: Mapping[str, str]) -> int:
+        return serve(replace(given, show_config=True), environ)
+
+    monkeypatch.setattr("kafkawire.cli.dev.run", shows)
+    monkeypatch.setattr("kafkawire.server.run.use_hooks", lambda hooks: None)
 
 
 def check(path: tuple[str, ...], words: list[str]) -> Any:

@@ -20,6 +20,7 @@ from kafkawire.console.views.groups import list_groups_page
 from kafkawire.console.views.health import judge
 from kafkawire.console.views.offset_map import RecordPlace
 from kafkawire.console.views.own import OwnBroker
+from kafkawire.console.views.parts import PAGE
 from kafkawire.console.views.pool import ClusterPool
 from kafkawire.console.views.snapshot import (
     ClusterSnapshot,
@@ -31,7 +32,7 @@ from kafkawire.console.views.snapshot import (
     TopicSnapshot,
     take_snapshot,
 )
-from kafkawire.console.views.topics import PAGE, SORTS, describe_topic, list_topics
+from kafkawire.console.views.topics import SORTS, describe_topic, list_topics
 from kafkawire.messages.registry import TIER
 from kafkawire.testing import InProcessBroker, TopicProducer, broker, create_topic
 

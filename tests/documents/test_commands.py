@@ -44,6 +44,7 @@ NOT_RUN = {
     "KAFKAWIRE_COMPILE=3 make dist": "tests/packaging/test_compiled.py compiles them",
     "pip install './kafkawire[console]'": "it installs from package registries",
     "kafkawire console": "it serves until it is ended: tests/cli/test_console.py starts it",
+    "kafkawire dev": "it runs until Ctrl-C: tests/cli/test_dev.py does it",
     "make check": "it runs the fast tests of which this is one",
     "make test": "it runs all tests of which this is one",
     "make run": "it installs from package registries; the session after it is run",

@@ -75,7 +75,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert commands == [
         "git clone URL kafkawire",
         "python3 -m venv venv && . venv/bin/activate",
-        "pip install ./kafkawire",
+        "pip install './kafkawire[console]'",
     ]
     folder = tmp_path_factory.mktemp("newcomer")
     clone = commands[0].replace("URL", str(ROOT))

@@ -76,7 +76,7 @@ class Machine:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.follower = SupervisedFollower(ServeOptions([], {}, str(data), ""), [self.listener])
         monkeypatch.setattr(module, "ChildProcess", self)
-        monkeypatch.setattr("kafkawire.supervisor.restarts.DELAYS_S", (0.0, 0.001, 0.002))
+        monkeypatch.setattr("kafkawire.childprocess.restarts.DELAYS_S", (0.0, 0.001, 0.002))
 
     async def start(self, name: str, nice: int, descriptors: Sequence[int]) -> Child:
         """Start a process, as ChildProcess.start."""

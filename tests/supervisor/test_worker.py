@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import pytest
 
 from kafkawire.broker.options import WorkerRole
+from kafkawire.childprocess.restarts import SILENT_TICKS
 from kafkawire.supervisor.plan import WorkerPlan
-from kafkawire.supervisor.restarts import SILENT_TICKS
 from kafkawire.supervisor.worker import SupervisedWorker
 
 
@@ -90,7 +90,7 @@ async def test_worker_whose_process_cannot_be_created_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failure: Exception
 ) -> None:
     """It has served before: the other workers and their supervisor continue to run."""
-    monkeypatch.setattr("kafkawire.supervisor.restarts.DELAYS_S", (0.0,))
+    monkeypatch.setattr("kafkawire.childprocess.restarts.DELAYS_S", (0.0,))
     plan = WorkerPlan(1, (0,), None, drain=False)
     worker = SupervisedWorker(plan, [], lambda *_: WorkerRole(1, True, False, 0, ()), print)
     starts = 0

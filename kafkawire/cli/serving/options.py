@@ -69,6 +69,13 @@ OPTIONS = (
         (),
         is_list=True,
     ),
+    Option(
+        "console",
+        "HOST:PORT",
+        "Address of a web console on the loopback interface, such as 127.0.0.1:8080. "
+        "[default: none]",
+        ("",),
+    ),
     Option("worker", "ROLE", "Of a worker: what the supervisor gave it.", is_hidden=True),
     Option("show-config", "", "Print each setting, its value and its source, then exit."),
 )

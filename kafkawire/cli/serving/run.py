@@ -118,7 +118,9 @@ def serve_options(sources: Sources, worker: str | None = None) -> ServeOptions:
         log_format=sources.options["log-format"].text.lower(),
         workers=int(sources.options["workers"].text),
         worker_ports=sources.options["worker-ports"].values,
+        console=sources.options["console"].text if worker is None else "",
     )
+    _check_console(options)
     takes_over = _is_clustered(settings)
     if options.workers == 1 and not (options.worker_ports or takes_over) and worker is None:
         return options
@@ -175,6 +177,27 @@ def _check_replication(sources: Sources) -> None:
             raise OptionError(setting, given.text, "HOST:PORT with a port that stays the same")
         if setting != "replication.listener" and host in WILDCARDS:
             raise OptionError(setting, given.text, "HOST:PORT that other machines can connect to")
+
+
+def _check_console(options: ServeOptions) -> None:
+    """Check the address of the console, and that it can connect to the broker."""
+    if not options.console:
+        return
+    from kafkawire.server.console_process import listener_of
+    from kafkawire.server.listeners.addresses import AddressError
+
+    need("console", "--console")
+    name, host, _ = parse_address("console", options.console)
+    if name is not None or not is_loopback(host):
+        raise OptionError(
+            "console", options.console,
+            "HOST:PORT of the loopback interface, such as 127.0.0.1:8080, because the console has "
+            "no log-in",
+        )  # fmt: skip
+    try:
+        listener_of(options)
+    except AddressError as error:
+        fail(error, 2)
 
 
 def _check_tier(sources: Sources) -> None:

@@ -15,7 +15,7 @@ from kafkawire.cli.shared.parameters import LOCAL, EachPartition, Json, Server, 
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.client.tier import pages, send_command
 from kafkawire.plural import count
-from kafkawire.units import ago, duration, size
+from kafkawire.units import ago, duration, money, size
 
 STATUS = (
     "topic",
@@ -286,8 +286,3 @@ def _cost_row(row: Mapping[str, Any]) -> dict[str, Any]:
     requests = {kind: f"{row['requests'].get(kind, 0):.6g}" for kind in REQUESTS}
     transfer = {"up": size(row["in_bytes"]), "down": size(row["out_bytes"])}
     return {"topic": row["topic"], **requests, **transfer, "cost": money(row["cost"])}
-
-
-def money(amount: float) -> str:
-    """Return an amount with two decimals, or six if it is below one."""
-    return f"{amount:.2f}" if amount >= 1 or not amount else f"{amount:.6f}"

@@ -16,10 +16,10 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.units import parse_rate, split_setting
-from kafkawire.cli.tier.commands import Topic, money
+from kafkawire.cli.tier.commands import Topic
 from kafkawire.client.tier import send_command
 from kafkawire.plural import count
-from kafkawire.units import size
+from kafkawire.units import money, size
 
 _ROWS = (
     ("a cut every", "cut_every_s", "seconds"),

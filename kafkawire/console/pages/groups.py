@@ -7,6 +7,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from kafkawire.console.views.groups import describe_group_lag, list_groups_page
+from kafkawire.console.views.locks import describe_locks
 from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.queries import MAX_PAGE, WrongInput, read_number, text_param
 
@@ -43,6 +44,6 @@ class GroupPages:
             raise WrongInput("name", "", "the name of a group")
         known = await self._frame.read_known(request)
         found = await self._frame.ask(request, lambda cluster: describe_group_lag(cluster, name))
-        return self._frame.page(
-            request, "group.html", known, found=found, group=found.lag.description
-        )
+        group, own = found.lag.description, self._frame.viewer(request).own
+        locks = await self._frame.ask(request, lambda cluster: describe_locks(cluster, own, group))
+        return self._frame.page(request, "group.html", known, found=found, group=group, locks=locks)

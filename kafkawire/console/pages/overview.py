@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -9,8 +10,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from kafkawire.client.errors import ClientError
 from kafkawire.console.views.health import judge
 from kafkawire.console.views.snapshot import Known
+from kafkawire.console.views.storage import describe_storage
 from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.live import repeat
 
@@ -32,7 +35,14 @@ class OverviewPages:
     async def show_overview(self, request: Request) -> Response:
         """Serve the health of the cluster in one sentence, and what is wrong."""
         known = await self._frame.read_known(request)
-        return self._frame.page(request, "overview.html", known, **_overview(known))
+        own, stored = self._frame.viewer(request).own, None
+        if not known.failure:
+            # The health is shown, too, if this cannot be read.
+            with suppress(ClientError):
+                stored = await self._frame.ask(
+                    request, lambda cluster: describe_storage(cluster, own)
+                )
+        return self._frame.page(request, "overview.html", known, stored=stored, **_overview(known))
 
     async def show_overview_events(self, request: Request) -> Response:
         """Stream the changing part of the overview."""

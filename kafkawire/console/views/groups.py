@@ -8,18 +8,8 @@ from typing import NamedTuple
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.group_causes import Cause, causes, observe_group
 from kafkawire.client.lag import GroupLag
+from kafkawire.console.views.parts import ListPage, page_of
 from kafkawire.console.views.snapshot import GroupSnapshot, Known
-from kafkawire.console.views.topics import PAGE
-
-
-class GroupsPage(NamedTuple):
-    """One page of the groups that match. `total`: all groups of the cluster."""
-
-    rows: Sequence[GroupSnapshot]
-    matching: int
-    total: int
-    page: int
-    pages: int
 
 
 class GroupDetail(NamedTuple):
@@ -31,16 +21,16 @@ class GroupDetail(NamedTuple):
     now_ms: int
 
 
-def list_groups_page(known: Known, text: str = "", sort: str = "lag", page: int = 1) -> GroupsPage:
+def list_groups_page(
+    known: Known, text: str = "", sort: str = "lag", page: int = 1
+) -> ListPage[GroupSnapshot]:
     """Return the groups whose names contain `text`, in any case. Pure. `sort`: "lag", the largest
     first, or "name"."""
     groups = () if known.snapshot is None else tuple(known.snapshot.groups.values())
     wanted = text.strip().casefold()
     found = [group for group in groups if not wanted or wanted in group.group.casefold()]
     found.sort(key=lambda group: (0 if sort == "name" else -(group.lag or 0), group.group))
-    pages = max(1, -(-len(found) // PAGE))
-    page = min(max(1, page), pages)
-    return GroupsPage(found[(page - 1) * PAGE : page * PAGE], len(found), len(groups), page, pages)
+    return page_of(found, page, len(groups))
 
 
 def describe_group_lag(cluster: Cluster, name: str) -> GroupDetail:

@@ -7,14 +7,22 @@ over a connection that others use. A broker that is not kafkawire is not asked a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import ClientConnection
-from kafkawire.client.errors import ClientError
+from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.tier import CommandRefused, tier_command
 
 T = TypeVar("T")
+
+
+class NotKafkawire(ClientError):
+    """The broker is another Kafka, whose protocol has no such request."""
+
+    def __init__(self) -> None:
+        super().__init__("only a kafkawire broker answers this: Kafka's protocol has no request")
 
 
 class OwnBroker:
@@ -44,24 +52,33 @@ class OwnBroker:
         answers = self._ask(cluster, nodes, read)
         return {row["partition"]: row for answer in answers for row in answer}
 
+    def ask(self, cluster: Cluster, node: int, ask: Callable[[ClientConnection], T]) -> T:
+        """Return what `ask` returns, which sends requests of kafkawire's own. NotKafkawire, before
+        a connection is opened if that is known; CommandRefused; ClientError."""
+        if self.known is False:
+            raise NotKafkawire
+        connection = cluster.separate(node)
+        try:
+            found = ask(connection)
+        except (CommandRefused, BrokerError):
+            self.known = True
+            raise
+        except ClientError:
+            # Its connection fails in the same way while it restarts: then it is known.
+            if self.known:
+                raise
+            self.known = False
+            raise NotKafkawire from None
+        finally:
+            connection.close()
+        self.known = True
+        return found
+
     def _ask(
         self, cluster: Cluster, nodes: list[int], ask: Callable[[ClientConnection], T]
     ) -> list[T]:
-        if self.known is False:
-            return []
         found: list[T] = []
         for node in nodes:
-            connection = cluster.separate(node)
-            try:
-                found.append(ask(connection))
-                self.known = True
-            except CommandRefused:
-                self.known = True
-            except ClientError:
-                # Its connection fails in the same way while it restarts: then it is known.
-                if self.known is None:
-                    self.known = False
-                    return []
-            finally:
-                connection.close()
+            with suppress(ClientError):
+                found.append(self.ask(cluster, node, ask))
         return found

@@ -20,10 +20,9 @@ from kafkawire.console.views.offset_map import (
     spans_of_segments,
 )
 from kafkawire.console.views.own import OwnBroker
+from kafkawire.console.views.parts import ListPage, page_of
 from kafkawire.console.views.snapshot import Known, PartitionSnapshot, TopicSnapshot, read_topics
 
-PAGE = 100
-"""Rows of one page of a list."""
 MAX_MAPPED = 50
 """Partitions of one page of a topic."""
 SORTS = ("name", "partitions", "records", "rate", "tier", "lag")
@@ -45,19 +44,9 @@ class TopicRow(NamedTuple):
     worst: tuple[str, int] | None
 
 
-class TopicsPage(NamedTuple):
-    """One page of the topics that match. `total`: all topics of the cluster."""
-
-    rows: Sequence[TopicRow]
-    matching: int
-    total: int
-    page: int
-    pages: int
-
-
 def list_topics(
     known: Known, text: str = "", sort: str = "name", page: int = 1, internal: bool = False
-) -> TopicsPage:
+) -> ListPage[TopicRow]:
     """Return the topics whose names contain `text`, in any case. Pure. `sort`: one of SORTS; all
     but "name" have the largest first. A page after the last is the last."""
     snapshot = known.snapshot
@@ -70,13 +59,12 @@ def list_topics(
     ]
     readers = {} if snapshot is None else snapshot.readers
     _sort(found, sort, known.rates, readers)
-    pages = max(1, -(-len(found) // PAGE))
-    page = min(max(1, page), pages)
-    shown = found[(page - 1) * PAGE : page * PAGE]
+    shown = page_of(found, page, len(topics))
     rows = [
-        _row(topic, known.rates.get(topic.name), readers.get(topic.name, [])) for topic in shown
+        _row(topic, known.rates.get(topic.name), readers.get(topic.name, []))
+        for topic in shown.rows
     ]
-    return TopicsPage(rows, len(found), len(topics), page, pages)
+    return ListPage(rows, *shown[1:])
 
 
 def _sort(

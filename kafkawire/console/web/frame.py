@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,8 +12,9 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
 from kafkawire.client.security import NO_SECURITY, ClientSecurity
-from kafkawire.console.views.snapshot import Known
+from kafkawire.console.views.snapshot import ClusterSnapshot, Known
 from kafkawire.console.web.live import Streams
 from kafkawire.console.web.rendering import environment, link
 from kafkawire.console.web.sessions import NotLoggedIn, Sessions
@@ -30,7 +31,7 @@ class ConsoleOptions:
     """How a console is started. `server`: see Cluster; `hosts`: names by which it is reached;
     `allow_changes`: whether functions that change something may run; `login`: whether users log in
     with the broker's users; `certificate` and `key`: PEM files for TLS
-    with browsers; `clock`: seconds, for the ages of sessions."""
+    with browsers; `clock`: seconds, for the ages of sessions; `pipelines`: URLs of tables."""
 
     server: str
     hosts: Collection[str]
@@ -40,6 +41,7 @@ class ConsoleOptions:
     certificate: str = ""
     key: str = ""
     clock: Callable[[], float] = time.monotonic
+    pipelines: Sequence[str] = ()
 
 
 class PageFrame:
@@ -73,15 +75,22 @@ class PageFrame:
         """Return the newest facts about the cluster, as the user of a request may see them."""
         return await self.block(self.viewer(request).snapshots.read)
 
+    async def read_snapshot(self, request: Request) -> tuple[Known, ClusterSnapshot]:
+        """Return what `read_known` does, with its snapshot. ClientError if there is none yet."""
+        known = await self.read_known(request)
+        if known.snapshot is None:
+            raise ClientError(known.failure or "nothing is known of the broker yet")
+        return known, known.snapshot
+
     async def ask(self, request: HTTPConnection, ask: Callable[[Cluster], T]) -> T:
         """Run a function of `views` in a thread. ClientError."""
         pool = self.viewer(request).pool
 
-        def run() -> T:
+        def lend() -> T:
             with pool.lend() as cluster:
                 return ask(cluster)
 
-        return await self.block(run)
+        return await self.block(lend)
 
     def page(
         self, request: Request, name: str, known: Known, part: str = "", **values: Any

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from kafkawire.console.views.decoding import decode, visible
 from kafkawire.console.views.offset_map import MapSpan, PartitionMap, RecordPlace
-from kafkawire.units import ago, duration_ms, size
+from kafkawire.units import ago, duration_ms, money, size
 
 WIDTH = 1000
 """Units of the map's width; it is scaled to the page."""
@@ -38,6 +38,7 @@ def environment() -> Environment:
         decoded=decode,
         ago=ago_now,
         duration_ms=duration_ms,
+        money=money,
     )
     made.globals.update(link=link, places=list(RecordPlace), bars=bars, MAP_WIDTH=WIDTH)
     return made

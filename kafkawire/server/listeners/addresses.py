@@ -26,9 +26,11 @@ def cannot_bind(option: str, host: str, port: int, error: OSError) -> AddressErr
     return AddressError(f"{option}={address_of(host, port)}: {_reason(error)}")
 
 
-def ready_line(options: ServeOptions, listeners: Mapping[str, tuple[str, int]]) -> str:
+def ready_line(
+    options: ServeOptions, listeners: Mapping[str, tuple[str, int]], console: str = ""
+) -> str:
     """Return protocols and addresses in the order of the listeners, as --listen takes them, and a
-    command for the first one."""
+    command for the first one; with the URL of a console a second line."""
     addresses = [address_of(*listeners[each.name]) for each in options.listeners]
     protocols = [each.protocol.value for each in options.listeners]
     named = ", ".join(map("{}://{}".format, protocols, addresses))
@@ -37,6 +39,7 @@ def ready_line(options: ServeOptions, listeners: Mapping[str, tuple[str, int]]) 
     return (
         f"kafkawire listens on {named}; data in {options.data}; "
         f"try: {command} topics list --server {addresses[0]}"
+        + (f"\nkafkawire console: {console}" if console else "")
     )
 
 

@@ -154,11 +154,23 @@ class Spending:
         ]
         topics.sort(key=lambda row: (-row["cost"], row["topic"]))
         spent = self.sum_month_costs()
+        whole = Usage()
+        for usage in meter.month.values():
+            _add(whole, usage)
         return {
             "month": self.month,
             "prices": prices.name,
             "currency": prices.currency,
             "topics": topics,
+            "kinds": [
+                {
+                    "kind": kind,
+                    "requests": round(number, 3),
+                    "cost": prices.of_requests({kind: number}),
+                }
+                for kind, number in sorted(whole.requests().items())
+            ],
+            "transfer_cost": prices.of_transfer(whole.in_bytes, whole.out_bytes),
             "storage": {
                 "bytes": stored_bytes,
                 "log_object_bytes": self._log_bytes(),

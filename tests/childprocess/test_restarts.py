@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkawire.supervisor.restarts import DELAYS_S, SILENT_TICKS, STEADY_S, Beats, Restarts
+from kafkawire.childprocess.restarts import DELAYS_S, SILENT_TICKS, STEADY_S, Beats, Restarts
 
 
 def test_delays_grow_to_half_a_minute() -> None:

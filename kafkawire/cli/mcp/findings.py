@@ -1,0 +1,496 @@
+"""Explanations of faults of a cluster, a topic, a group or a transaction, with remedies."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kafkawire.cli.cluster import why as cluster_why
+from kafkawire.cli.shared.times import time_text
+from kafkawire.client.acls import broker_settings
+from kafkawire.client.admin import effective_setting
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import BrokerError, ClientError
+from kafkawire.client.group_causes import Cause
+from kafkawire.client.offsets import partition_text
+from kafkawire.client.schedules import schedules_led_by
+from kafkawire.client.transaction_admin import describe_transactions
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.console.views.health import judge
+from kafkawire.console.views.locks import ShareLocks
+from kafkawire.console.views.offset_map import PartitionMap, RecordPlace
+from kafkawire.console.views.own import OwnBroker
+from kafkawire.console.views.parts import attempt
+from kafkawire.console.views.records import RecordOrder, RecordQuery, read_records
+from kafkawire.console.views.snapshot import ClusterSnapshot, Known
+from kafkawire.console.views.tier import TierState, describe_tier
+from kafkawire.console.views.topics import describe_topic
+from kafkawire.console.views.transactions import HeldPartition, describe_open
+from kafkawire.plural import count
+from kafkawire.units import ago, duration_ms, size
+
+DESCRIBE_LOG_DIRS = 35
+MAX_EXPLAINED = 20
+"""Findings of one kind in an answer."""
+FENCED = (
+    "Each earlier producer with this transactional.id is fenced (ProducerFencedException, "
+    "INVALID_PRODUCER_EPOCH): close it, and give each running instance an id of its own."
+)
+
+
+class Explanation(NamedTuple):
+    """A problem or a fact. `stuck`: records are not served, or not read; `remedy`: what to do,
+    empty if nothing; `next`: the call that explains more, empty if none."""
+
+    stuck: bool
+    sentence: str
+    remedy: str = ""
+    next: str = ""
+
+
+REMEDIES = {
+    "no-members": "Start a consumer with this group.id.",
+    "rebalancing": "Let the members that it waits for poll, restart them, or lower their "
+    "max.poll.interval.ms.",
+    "not-ready": "Create the missing topics, or repair the partition counts of internal topics.",
+    "reconciling": "Let the member poll, or restart it.",
+    "no-owner": "Restart a member, which starts a rebalance.",
+    "not-subscribed": "Subscribe to the topic, or delete these offsets: kafkawire offsets delete.",
+    "not-assigned": "Subscribe to the topic.",
+    "below-log-start": "Set auto.offset.reset of the consumer, or run kafkawire groups "
+    "reset-offsets; raise retention.ms if records were needed.",
+    "above-log-end": "Run kafkawire groups reset-offsets.",
+    "unknown-partition": "Start the broker that leads it, or delete these offsets: kafkawire "
+    "offsets delete.",
+    "open-transaction": "End the transaction in its producer; if that is gone, wait for "
+    "transaction.timeout.ms, or see why_transaction.",
+    "pending-offsets": "End the transaction in its producer.",
+    "no-commits": "Read the log of the owner: it is blocked, fails, or does not commit.",
+    "lag-grows": "Add members up to the number of partitions, or make each record cheaper.",
+    "no-progress": "Read the logs of the members.",
+    "locked": "Let the members acknowledge, or stop them: their records are released.",
+    "idle-members": "Add partitions if these members are needed.",
+}
+"""Remedies by the kind of a Cause."""
+
+
+def explain_causes(causes: Iterable[Cause]) -> list[Explanation]:
+    """Return the causes of a group with remedies. Pure."""
+    return [Explanation(each.stuck, each.sentence, REMEDIES.get(each.kind, "")) for each in causes]
+
+
+def explain_locks(locks: Iterable[ShareLocks]) -> list[Explanation]:
+    """Return the records of share partitions that members have acquired. Pure."""
+    return [
+        Explanation(
+            False,
+            f"Offsets {run.first} to {run.last} of {each.topic}:{each.partition} are locked for "
+            f"member {run.member} for {duration_ms(run.left_ms)} more (delivery {run.deliveries}).",
+        )
+        for each in locks
+        for run in each.runs
+        if run.member
+    ][:MAX_EXPLAINED]
+
+
+def near_names(name: str, names: Iterable[str]) -> str:
+    """Return a sentence on names like this one, which does not exist. Pure."""
+    near = difflib.get_close_matches(name, list(names), 3)
+    return f"Similar names: {', '.join(near)}." if near else "No name is similar."
+
+
+def explain_cluster(
+    cluster: Cluster, own: OwnBroker, snapshot: ClusterSnapshot
+) -> list[Explanation]:
+    """Return what is wrong with a cluster as a whole, the worst first, and then the facts that
+    limit clients. ClientError."""
+    found = [
+        Explanation(each.broken, each.sentence, "", _next_of(each.topic, each.group))
+        for each in judge(Known(snapshot)).findings
+    ]
+    refused: list[str] = []
+    for rule in (_brokers, _limits, _disks):
+        found += attempt(refused, lambda rule=rule: list(rule(cluster))) or []  # type: ignore[misc]
+    found += [
+        each._replace(next="why_transaction()")
+        for each in explain_transactions(cluster, snapshot)
+        if each.stuck
+    ]
+    found += [each for each in _tier(describe_tier(cluster, own)) if each.stuck]
+    for each in _read_schedules(cluster, own, None):
+        if each.held or each.undeliverable:
+            text = f"{each.topic}:{each.partition} holds {count(each.held, 'record')} that are due"
+            sentence = f"{text}, and could not deliver {each.undeliverable:,}."
+            found.append(Explanation(True, sentence, "", _next_of(each.topic, "")))
+    found.sort(key=lambda each: not each.stuck)
+    return [*found, *(Explanation(False, each) for each in refused)]
+
+
+def _next_of(topic: str, group: str) -> str:
+    return f"why_group(group={group!r})" if group else f"why_topic(topic={topic!r})" * bool(topic)
+
+
+def _brokers(cluster: Cluster) -> Iterator[Explanation]:
+    for cause in cluster_why.causes(cluster_why.observe_cluster(cluster)):
+        remedy = ""
+        if cause.kind in ("not-alive", "not-listed"):
+            remedy = f"Start broker {cause.broker}."
+        elif cause.kind in ("replicas-out-of-sync", "replicas-refused"):
+            remedy = "Start the follower of that machine, or wait until it has copied the log."
+        if cause.stuck or cause.kind != "serves":
+            yield Explanation(cause.stuck, f"Broker {cause.broker}: {cause.sentence}", remedy)
+
+
+def _limits(cluster: Cluster) -> Iterator[Explanation]:
+    if broker_settings(cluster, ("broker.read.only",)).get("broker.read.only") == "true":
+        yield Explanation(
+            True,
+            "The broker is read-only (broker.read.only=true): Produce and changes are refused.",
+            "Run kafkawire cluster read-only off.",
+        )
+
+
+def _disks(cluster: Cluster) -> Iterator[Explanation]:
+    from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
+
+    names = ("disk.warn.percent", "disk.refuse.percent")
+    percents = broker_settings(cluster, names)
+    warn, refuse = (int(percents.get(name) or 100) for name in names)
+    for node in cluster.nodes():
+        answer = cluster.node(node).request(DESCRIBE_LOG_DIRS, DescribeLogDirsRequest([]))
+        for row in answer.results:
+            used = 100 * (row.total_bytes - row.usable_bytes) // max(1, row.total_bytes)
+            if row.total_bytes > 0 and used >= warn:
+                yield Explanation(
+                    False,
+                    f"The disk of broker {node} is {used} % full, {size(row.usable_bytes)} are "
+                    f"free; from disk.refuse.percent={refuse} on it refuses records.",
+                    "Lower retention, tier topics (remote.storage.enable), or add space.",
+                )
+
+
+def explain_transactions(cluster: Cluster, snapshot: ClusterSnapshot) -> list[Explanation]:
+    """Return the partitions that open transactions hold back, and which transactions these are.
+    ClientError."""
+    state = describe_open(cluster, snapshot)
+    now_ms = time.time_ns() // 1_000_000
+    found: list[Explanation] = []
+    for held in state.held[:MAX_EXPLAINED]:
+        place, opened = partition_text(held.partition), held.opened
+        text = (
+            f"Readers of committed records stop at offset {held.stable} of {place}, "
+            f"{count(held.log_end - held.stable, 'offset')} before its end"
+        )
+        if held.groups:
+            text += f"; waiting groups: {', '.join(held.groups)}"
+        if opened is None:
+            found.append(Explanation(True, f"{text}. {held.error}".strip()))
+            continue
+        producer = f"producer {opened.producer_id}"
+        last = ago(opened.last_timestamp_ms, now_ms)
+        if not _is_coordinated(cluster, held):
+            found.append(
+                Explanation(
+                    True,
+                    f"{text}, because of a hanging transaction of {producer}, last active {last}: "
+                    "no coordinator knows it, so none ends it.",
+                    f"Run kafkawire transactions abort {held.partition[0]}:{held.partition[1]} "
+                    f"--start-offset {opened.start_offset}.",
+                )
+            )
+        else:
+            found.append(
+                Explanation(
+                    True,
+                    f"{text}, because of the open transaction of {producer} (transactional id "
+                    f"{held.transactional_id}), last active {last}.",
+                    "End it in its producer; if that is gone, it is aborted after its timeout.",
+                )
+            )
+    return [*found, *(Explanation(False, each) for each in state.refused)]
+
+
+def _is_coordinated(cluster: Cluster, held: HeldPartition) -> bool:
+    """Return whether a coordinator has the transaction that holds a partition back."""
+    if held.transactional_id is None:
+        return False
+    ((_, _, state),) = describe_transactions(cluster, [held.transactional_id])
+    return held.partition in {(row.topic, n) for row in state.topics for n in row.partitions}
+
+
+def explain_transactional_id(cluster: Cluster, name: str) -> list[Explanation]:
+    """Return the state of a transactional id, and whether producers are fenced. ClientError."""
+    ((_, node, state),) = describe_transactions(cluster, [name])
+    if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        return [Explanation(False, f"No coordinator knows the transactional id {name}.")]
+    if state.error_code:
+        raise BrokerError(f"transactional id {name}", state.error_code)
+    epoch, started = state.producer_epoch, state.transaction_start_time_ms
+    since = f", begun at {time_text(started)}" if started >= 0 else ""
+    text = (
+        f"{name} is {state.transaction_state}{since}; broker {node} coordinates it; its producer "
+        f"{state.producer_id} has epoch {epoch}."
+    )
+    found = [Explanation(False, text)]
+    if epoch > 0:
+        found.append(
+            Explanation(False, f"A producer with an epoch below {epoch} was fenced.", FENCED)
+        )
+    return found
+
+
+def _tier(state: TierState) -> Iterator[Explanation]:
+    if state.refused:
+        remedy = "Start the broker with --tier URL, if topics are to be in S3."
+        yield Explanation(False, f"{state.refused.rstrip('.')}.", remedy)
+    for broker in state.brokers:
+        facts = broker.facts
+        if facts is None:
+            continue
+        if facts["paused"]:
+            sentence = f"Uploads of broker {broker.node} are paused (tier.paused)."
+            yield Explanation(True, sentence, "Run kafkawire tier resume.", "why_tier()")
+        elif facts["error"] or facts["last_error"]:
+            yield Explanation(
+                bool(facts["error"]),
+                f"The tier {facts['url']} of broker {broker.node} refuses or fails: "
+                f"{facts['error'] or facts['last_error']}.",
+                "Repair the bucket, its address or its rights; uploads are repeated.",
+                "why_tier()",
+            )
+    for row in state.waiting.rows[:MAX_EXPLAINED]:
+        if row.start < 0:
+            what = f"{count(row.partitions, 'partition')} of {row.topic}"
+        else:
+            what = f"{row.topic}:{row.partition}, offsets {row.start} to {row.end}"
+        text = f"Not in the tier: {what}, {size(row.size_bytes)}: {row.reason}"
+        late = ", longer than tiering.max.lag.ms" if row.late else ""
+        yield Explanation(row.late, f"{text} {row.detail}".rstrip() + late + ".", row.advice)
+
+
+def explain_tier(cluster: Cluster, own: OwnBroker, topic: str) -> list[Explanation]:
+    """Return why records are not in the remote tier. ClientError."""
+    state = describe_tier(cluster, own, topic, every=bool(topic))
+    return list(_tier(state)) or [Explanation(False, "All records are in the remote tier.")]
+
+
+def explain_topic(
+    cluster: Cluster,
+    own: OwnBroker,
+    snapshot: ClusterSnapshot,
+    topic: str,
+    partition: int | None = None,
+    offset: int | None = None,
+    key: str | None = None,
+) -> list[Explanation]:
+    """Return why records of a topic are not there or cannot be read; with `offset` or `key`, one
+    record of it. ClientError."""
+    try:
+        detail = describe_topic(cluster, own, topic, partition or 0)
+    except BrokerError as error:
+        return [_unreadable(error, topic, snapshot.topics)]
+    wanted = [each for each in detail.maps if partition in (None, each.partition)]
+    if not wanted:
+        raise ClientError(f"topic {topic} has no partition {partition}")
+    policy = effective_setting(cluster, topic, "cleanup.policy")
+    found: list[Explanation] = []
+    for each in wanted[:MAX_EXPLAINED]:
+        found += explain_partition(cluster, topic, each, policy)
+        if offset is not None:
+            found += _offset(cluster, topic, each, offset, policy)
+    if key is not None:
+        found += _key(cluster, topic, key, policy)
+    found += _explain_delays(topic, _read_schedules(cluster, own, topic))
+    if any((each.log_end or 0) > (each.stable or 0) for each in wanted):
+        held = explain_transactions(cluster, snapshot)
+        found += [each for each in held if f" {topic}:" in each.sentence]
+    return found or [Explanation(False, f"Nothing stops readers of {topic}.")]
+
+
+def _unreadable(error: BrokerError, topic: str, names: Iterable[str]) -> Explanation:
+    if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return Explanation(
+            True,
+            f"The user of this connection lacks the right to describe topic {topic}, or it does "
+            "not exist.",
+            f"An administrator runs kafkawire acls add USER read --topic {topic}.",
+        )
+    return Explanation(
+        True,
+        f"{str(error).rstrip('.')}. {near_names(topic, names)}",
+        f"Use the right name, or create it: kafkawire topics create {topic}.",
+    )
+
+
+def explain_partition(
+    cluster: Cluster, topic: str, found: PartitionMap, policy: str
+) -> Iterator[Explanation]:
+    """Yield why a partition is not served, or lacks records that it had."""
+    place = partition_text((topic, found.partition))
+    if found.leader < 0 or found.log_end is None or found.log_start is None:
+        brokers = " or ".join(map(str, found.replicas)) or "that has it"
+        yield Explanation(
+            True, f"{place} has no leader: it is not served.", f"Start broker {brokers}."
+        )
+        return
+    if len(found.in_sync) < len(found.replicas):
+        late = sorted({*found.replicas} - {*found.in_sync})
+        text = f"{place}: the replicas of broker {', '.join(map(str, late))} are not in sync."
+        yield Explanation(False, text, "Start these brokers, or wait until they have the log.")
+    if found.log_start > 0:
+        yield _explain_removal(cluster, topic, found, policy)
+
+
+def _explain_removal(cluster: Cluster, topic: str, found: PartitionMap, policy: str) -> Explanation:
+    """Say whether retention or DeleteRecords has removed the begin of a log. The broker stores only
+    where the log begins, so settings and the age of the oldest record decide."""
+    place = partition_text((topic, found.partition))
+    keep_ms = int(effective_setting(cluster, topic, "retention.ms") or -1)
+    keep_bytes = int(effective_setting(cluster, topic, "retention.bytes") or -1)
+    text = f"The records of {place} before offset {found.log_start} are gone"
+    deleted = "DeleteRecords (kafkawire topics delete-records) has removed them"
+    if "delete" not in policy or (keep_ms < 0 and keep_bytes < 0):
+        return Explanation(
+            False, f"{text}: {deleted}, since no retention applies.", "Write them again."
+        )
+    kept = read_records(
+        cluster, RecordQuery(topic, RecordOrder.FORWARD, found.partition, limit=1)
+    ).records
+    limits = [f"retention.ms={keep_ms}"] * (keep_ms >= 0)
+    limits += [f"retention.bytes={keep_bytes}"] * (keep_bytes >= 0)
+    age_ms = time.time_ns() // 1_000_000 - kept[0].timestamp if kept else keep_ms
+    if keep_bytes < 0 and age_ms < keep_ms / 2:
+        return Explanation(
+            False,
+            f"{text}: {deleted}; retention ({limits[0]}) has not, since the oldest record left is "
+            f"only {duration_ms(max(0, age_ms))} old.",
+            "Write them again.",
+        )
+    return Explanation(
+        False,
+        f"{text}: retention ({', '.join(limits)}) has removed them, unless DeleteRecords did.",
+        f"Raise it for records to come: kafkawire configs set {limits[0].partition('=')[0]}=VALUE "
+        f"--topic {topic}.",
+    )
+
+
+def _offset(
+    cluster: Cluster, topic: str, found: PartitionMap, offset: int, policy: str
+) -> Iterator[Explanation]:
+    place = partition_text((topic, found.partition))
+    start, end = found.log_start or 0, found.log_end or 0
+    if offset < start or found.log_end is None:
+        return
+    if offset >= end:
+        yield Explanation(
+            False, f"Offset {offset} of {place} is not written yet: it ends at {end}."
+        )
+        return
+    query = RecordQuery(topic, RecordOrder.FORWARD, found.partition, {found.partition: offset},
+                        limit=1)  # fmt: skip
+    records = read_records(cluster, query).records
+    if records and records[0].offset == offset:
+        yield Explanation(False, f"The record at offset {offset} of {place} can be read.")
+        return
+    gaps = [
+        s.reason for s in found.spans if s.place is RecordPlace.GAP and s.start <= offset < s.end
+    ]
+    why = gaps[0] if gaps else "it was in an aborted transaction, or marks the end of one"
+    if not gaps and "compact" in policy:
+        why = "compaction removed it, because a newer record has its key"
+    yield Explanation(False, f"Offset {offset} of {place} has no record: {why}.")
+
+
+def _key(cluster: Cluster, topic: str, key: str, policy: str) -> Iterator[Explanation]:
+    page = read_records(cluster, RecordQuery(topic, key=key, limit=1))
+    searched = f"{page.offsets:,} offsets were searched, until {page.stopped}"
+    if page.records:
+        last = page.records[0]
+        place = partition_text((topic, last.partition))
+        if last.value is None:
+            yield Explanation(
+                False,
+                f"The newest record of this key, offset {last.offset} of {place}, is a tombstone "
+                "(no value): the key was deleted, and compaction removes what was before.",
+                "Write the key again.",
+            )
+        else:
+            text = f"The newest record of this key is at offset {last.offset} of {place}"
+            older = "; compaction removes older ones" if "compact" in policy else ""
+            yield Explanation(False, f"{text}{older}.")
+    elif "compact" in policy:
+        yield Explanation(
+            False,
+            f"No record has this key: it was never written, or a tombstone deleted it, and "
+            f"compaction removed that after delete.retention.ms ({searched}).",
+            "Write the key again.",
+        )
+    else:
+        yield Explanation(False, f"No record has this key ({searched}).")
+
+
+def _read_schedules(cluster: Cluster, own: OwnBroker, topic: str | None) -> list[Any]:
+    """Return the partitions of one or all schedule topics; none if it is another topic, or of
+    another Kafka."""
+    found: list[Any] = []
+    for node in cluster.nodes():
+        found += (
+            attempt(
+                [],
+                lambda node=node: own.ask(  # type: ignore[misc]
+                    cluster, node, lambda at: schedules_led_by(at, topic, details=topic is not None)
+                ),
+            )
+            or []
+        )
+    return found
+
+
+def _explain_delays(topic: str, partitions: Iterable[Any]) -> Iterator[Explanation]:
+    """Records of a schedule topic that wait for their time, or for their target."""
+    for each in partitions:
+        if each.waiting:
+            due = time_text(each.next_due_ms) if each.next_due_ms >= 0 else "later"
+            target = each.target_topic or f"the topic in the header {each.target_header}"
+            yield Explanation(
+                False,
+                f"{topic}:{each.partition} is of a schedule topic: {count(each.waiting, 'record')} "
+                f"wait for their time, the next one until {due}, and go to {target} then.",
+                f"Wait, or cancel one: kafkawire schedule cancel {topic}.",
+            )
+        for record in each.undelivered[:MAX_EXPLAINED]:
+            yield Explanation(
+                True,
+                f"Offset {record.offset} of {topic}:{each.partition} is due and not delivered: "
+                f"{record.reason}.",
+                f"Create or repair its target topic; see kafkawire schedule why {topic}.",
+            )
+
+
+def explain_quotas(
+    rows: Iterable[tuple[Mapping[str, str | None], Mapping[str, float]]],
+    user: str,
+    client_id: str,
+) -> list[Explanation]:
+    """Return the quotas that may slow a client. Pure."""
+    names = {"user": user, "client-id": client_id}
+
+    def applies(entity: Mapping[str, str | None]) -> bool:
+        return all(each in (None, names.get(kind, each)) for kind, each in entity.items())
+
+    found = []
+    for entity, values in rows:
+        if applies(entity):
+            who = " and ".join(f"{kind} {name or '(default)'}" for kind, name in entity.items())
+            limits = ", ".join(f"{name}={value:g}" for name, value in values.items())
+            found.append(
+                Explanation(
+                    False,
+                    f"A quota of {who} throttles the client: {limits} (bytes per second and "
+                    "broker, or percent of a thread).",
+                    "Raise or remove it: kafkawire quotas set, or quotas remove.",
+                )
+            )
+    return found

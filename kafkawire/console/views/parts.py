@@ -1,0 +1,58 @@
+"""Parts of a page: a list of which one page is shown, and what a broker refuses to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from kafkawire.client.errors import BrokerError, ClientError, Unsupported
+from kafkawire.client.tier import CommandRefused
+from kafkawire.console.views.own import NotKafkawire
+
+T = TypeVar("T")
+
+PAGE = 100
+"""Rows of one page of a list."""
+
+
+class ListPage(NamedTuple, Generic[T]):
+    """One page of the rows that match. `total`: all rows."""
+
+    rows: Sequence[T]
+    matching: int
+    total: int
+    page: int
+    pages: int
+
+
+def page_of(found: Sequence[T], page: int, total: int | None = None) -> ListPage[T]:
+    """Return one page of rows; a page after the last is the last. Pure."""
+    pages = max(1, -(-len(found) // PAGE))
+    page = min(max(1, page), pages)
+    shown = found[(page - 1) * PAGE : page * PAGE]
+    return ListPage(shown, len(found), len(found) if total is None else total, page, pages)
+
+
+def attempt(refused: list[str], ask: Callable[[], T]) -> T | None:
+    """Return an answer. None if the broker refuses it or does not have the request, with the reason
+    as a sentence added to `refused`. ClientError for other failures: the connection may have half
+    an answer."""
+    try:
+        return ask()
+    except (BrokerError, CommandRefused, NotKafkawire, Unsupported) as error:
+        refused.append(sentence_of(error))
+        return None
+
+
+def sentence_of(error: Exception) -> str:
+    """Return an error as a whole sentence."""
+    text = str(error).rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def first_error(ask: Callable[[], T]) -> T | ClientError:
+    """Return an answer, or why there is none: for one broker of many."""
+    try:
+        return ask()
+    except ClientError as error:
+        return error

@@ -1,0 +1,48 @@
+"""Bytes of a cluster by place, and what its bucket costs."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.connection import ClientConnection
+from kafkawire.client.tier import CommandRefused, tier_command
+from kafkawire.console.views.cluster import read_log_dirs
+from kafkawire.console.views.offset_map import RecordPlace
+from kafkawire.console.views.own import NotKafkawire, OwnBroker
+from kafkawire.console.views.tier import TierCost, sum_costs
+
+
+class StorageState(NamedTuple):
+    """Bytes by place: RecordPlace.BROKER of another Kafka, which does not say more. `cost`: None
+    without a tier of kafkawire."""
+
+    places: Mapping[RecordPlace, int]
+    cost: TierCost | None
+
+
+def describe_storage(cluster: Cluster, own: OwnBroker) -> StorageState:
+    """Return the bytes of all brokers. ClientError, as without the right to read them."""
+    sizes: Counter[RecordPlace] = Counter()
+    costs: list[Mapping[str, Any]] = []
+    for node in cluster.nodes():
+        try:
+            found, cost = own.ask(cluster, node, _read)
+        except NotKafkawire:
+            dirs = read_log_dirs(cluster.node(node))
+            sizes[RecordPlace.BROKER] += sum(each.size_bytes for each in dirs)
+            continue
+        sizes.update({RecordPlace[name.upper()]: number for name, number in found.items()})
+        costs += cost
+    return StorageState(sizes, sum_costs(costs, time.time_ns() // 1_000_000))
+
+
+def _read(at: ClientConnection) -> tuple[dict[str, int], list[Mapping[str, Any]]]:
+    found = tier_command(at, "bytes")
+    try:
+        return found, [tier_command(at, "cost")]
+    except CommandRefused:  # it has no tier
+        return found, []
