@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import BrokerError, ClientError, Unsupported
+from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.groups import GroupListing, list_groups
 from kafkawire.client.lag import GroupLag, known_offsets, lag_of
 from kafkawire.client.offsets import EARLIEST, LATEST, Partition
@@ -156,7 +156,7 @@ def take_snapshot(cluster: Cluster, own: OwnBroker) -> ClusterSnapshot:
     groups: dict[str, GroupSnapshot] = {}
     try:
         groups = _read_groups(cluster, list_groups(cluster))
-    except (BrokerError, Unsupported) as error:
+    except BrokerError as error:
         refused.append(str(error))
     return ClusterSnapshot(
         at_ms=at_ms,
