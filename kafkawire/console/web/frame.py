@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, Response
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.security import NO_SECURITY, ClientSecurity
+from kafkawire.console.views.health import Health, judge
 from kafkawire.console.views.snapshot import Known
 from kafkawire.console.web.live import Streams
 from kafkawire.console.web.rendering import environment
@@ -43,6 +44,7 @@ class PageFrame:
         self._viewer = Viewer(options.server, options.security, options.allow_changes)
         self._templates = environment()
         self._threads = CapacityLimiter(MAX_THREADS)
+        self._judged: tuple[Known | None, Health | None] = None, None
 
     def viewer(self, request: Request) -> Viewer:
         """Return whose connections answer a request."""
@@ -73,11 +75,20 @@ class PageFrame:
             headers={"vary": "HX-Request-Type"},
         )
 
+    def health(self, known: Known) -> Health:
+        """Return the health of the cluster; it is judged once for the pages of one snapshot."""
+        judged, health = self._judged
+        if judged is not known or health is None:
+            health = judge(known)
+            self._judged = known, health
+        return health
+
     def render(self, name: str, known: Known | None, **values: Any) -> str:
         """Return a template with the values that every template may use."""
         return self._templates.get_template(name).render(
             known=known,
             snapshot=None if known is None else known.snapshot,
+            health=None if known is None else self.health(known),
             server=self.options.server,
             allow_changes=self.options.allow_changes,
             **values,
@@ -85,7 +96,8 @@ class PageFrame:
 
     def error(self, request: Request, status: int, sentence: str) -> Response:
         """Return a page with one sentence."""
-        text = self.render("error.html", None, path=request.url.path, sentence=sentence)
+        path = request.url.path
+        text = self.render("error.html", None, path=path, status=status, sentence=sentence)
         return HTMLResponse(text, status)
 
     def close(self) -> None:
