@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Dialog, Page, Request, ViewportSize, expect
 
 from kafkawire.testing import BrokerProcess
 from tests.browser.hostile import write_hostile_data
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 TIMEOUT_MS = 180_000
 """Far longer than needed: no page takes a second on an idle machine."""
 ALLOWED = re.compile(r"/(static/[\w./-]+|health|samples|events/overview)$")
-"""What pages request on their own."""
+"""Requests of the pages themselves."""
 COLLECT_VIOLATIONS = """
   window.violations = [];
   document.addEventListener("securitypolicyviolation", (event) => violations.push(
@@ -64,28 +64,30 @@ def open_page(chromium: Browser, console: str) -> Iterator[OpenPage]:
     found: list[str] = []
     pages: list[Page] = []
 
+    def dismiss(dialog: Dialog) -> None:
+        found.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
     def watch(page: Page) -> None:
-        page.on(
-            "dialog", lambda dialog: (found.append(f"dialog: {dialog.message}"), dialog.dismiss())
-        )
+        page.on("dialog", dismiss)
         page.on("pageerror", lambda error: found.append(f"script: {error}"))
         page.on("popup", lambda popup: found.append(f"popup: {popup.url}"))
+        page.on("request", check_request)
 
-    def check_request(request: Any) -> None:
+    def check_request(request: Request) -> None:
         path = request.url.removeprefix(console).partition("?")[0]
         asked = request.is_navigation_request() or request.headers.get("hx-request")
         if not request.url.startswith(console) or not (asked or ALLOWED.match(path)):
             found.append(f"request: {request.url}")
 
     def open_one(path: str, width: int = 1280, strict: bool = True, **options: Any) -> Page:
-        size = {"width": width, "height": 844 if width < 700 else 800}
+        size = ViewportSize(width=width, height=844 if width < 700 else 800)
         context = chromium.new_context(viewport=size, **options)
         context.set_default_timeout(TIMEOUT_MS)
         context.add_init_script(COLLECT_VIOLATIONS)
         page = context.new_page()
         if strict:
             watch(page)
-            page.on("request", check_request)
         page.goto(path if path.startswith("http") else console + path, wait_until="load")
         pages.append(page)
         return page

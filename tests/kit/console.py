@@ -149,7 +149,7 @@ def order(number: int) -> tuple[bytes, bytes]:
         "country": "DEFRNLPL"[number % 4 * 2 :][:2],
         "amount": f"{number % 90_000 / 100:.2f}", "currency": "EUR",
         "items": [{"sku": f"SKU-{number % 53:03}", "count": number % 3 + 1}],
-        "note": f"{number * 2_654_435_761 % 2**64:016x}" * 12,  # which does not compress
+        "note": "Ring twice, then leave it at the back door. " * 5,
     }  # fmt: skip
     return f"order-{number}".encode(), json.dumps(found).encode()
 
