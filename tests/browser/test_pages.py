@@ -99,6 +99,8 @@ def test_hostile_data_is_text(open_page: OpenPage, path: str) -> None:
     expect(page.locator("nav a")).not_to_have_count(0)
     expect(page.locator("#search")).to_have_count(1)
     assert page.url == url
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_hostile_data_is_shown(open_page: OpenPage) -> None:
