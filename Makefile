@@ -28,12 +28,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
 .PHONY: run test test-of test-spark check trials bench bench-peers bench-clients bench-guard sim docs dist wheels clean java minio \
-  azurite programs fast slow test-fast
+  azurite axe programs fast slow test-fast
 
 run: .venv/.installed
 	$(BIN)/kafkawire serve $(ARGS)
 
-test: .venv/.dev .venv/.system java minio azurite programs .venv/spark-classes.jsa
+test: .venv/.dev .venv/.system java minio azurite axe programs .venv/spark-classes.jsa
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
 
 # `make test-of kafkawire/log/append`: the fast tests of a module or folder.
@@ -139,7 +139,7 @@ clean: slow
 	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]' --editable ./spark
 	@touch $@
 
-# What pip does not have: kcat, zsh, fish, PostgreSQL and a Java, from Debian, where this may be done.
+# What pip does not have: kcat, zsh, fish, PostgreSQL, Chromium and a Java, from Debian, where this may be done.
 .venv/.system: .ci/system.sh | .venv/bin/python
 	@echo "Installing programs of Debian that tests use, once"
 	@sh .ci/system.sh
@@ -174,6 +174,10 @@ minio: .venv/.dev
 # The emulator of Azure Blob Storage, where there is npm.
 azurite: | .venv/bin/python
 	@sh tests/programs/azurite.sh >/dev/null || echo "no Azurite: its tests are skipped"
+
+# axe-core, which finds barriers for people with disabilities in pages, where there is npm.
+axe: | .venv/bin/python
+	@sh tests/programs/axe.sh >/dev/null || echo "no axe-core: its tests are skipped"
 
 # Programs with clients in Go and Rust, and Helm, where there is Go or Cargo to build them with,
 # once, and Prometheus' promtool from Debian.

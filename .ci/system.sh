@@ -1,10 +1,10 @@
 #!/bin/sh
 # Installs the programs that tests run and pip does not have: kcat, the shells zsh and fish,
-# PostgreSQL's server, PgBouncer, and a Java with its compiler for Spark and tests/java (the first of those new enough that this system has).
+# PostgreSQL's server, PgBouncer, Chromium for the pages of the console, and a Java with its compiler for Spark and tests/java (the first of those new enough that this system has).
 # Where that cannot be done it says which tests will be skipped and goes on.
 set -eu
 missing=""
-for program in kcat zsh fish; do
+for program in kcat zsh fish chromium; do
   command -v "$program" >/dev/null || missing="$missing $program"
 done
 if ! command -v pg_ctl >/dev/null && ! ls /usr/lib/postgresql/*/bin/pg_ctl >/dev/null 2>&1; then

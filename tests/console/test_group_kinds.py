@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import AcknowledgeType, ShareConsumer
 from starlette.testclient import TestClient
 
-from kafkawire.client.configs import GROUP, SET, alter
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.configs import GROUP, SET, alter
 from kafkawire.client.groups import describe_group
 from kafkawire.client.offsets import call_coordinator
 from kafkawire.client.tier import CommandRefused, send_command

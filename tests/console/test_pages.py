@@ -230,6 +230,11 @@ def test_broker_that_goes_away_and_returns_is_reported(monkeypatch: pytest.Monke
             first_page = pages.get("/").text
             assert "The broker does not answer" not in first_page
     with TestClient(app, base_url="http://127.0.0.1") as pages:
+        assert pages.get("/health").json() == {
+            "state": "broken",
+            "brief": "The broker does not answer",
+            "failure": pages.get("/health").json()["failure"],
+        }
         gone = pages.get("/topics").text
         assert "The broker does not answer" in gone
         assert "known" in gone, "what was known is shown with its age"
@@ -237,6 +242,9 @@ def test_broker_that_goes_away_and_returns_is_reported(monkeypatch: pytest.Monke
         with broker(port=port) as second:
             create_topic(second.bootstrap, "later")
             back = pages.get("/topics").text
+            assert pages.get("/health").json() == {
+                "state": "well", "brief": "All well", "failure": "",
+            }  # fmt: skip
             assert "The broker does not answer" not in back
             assert "later" in back
 

@@ -229,7 +229,7 @@ def test_health_names_what_is_wrong() -> None:
         "Group odd: no right.",
         "groups of broker 1: refused.",
     ]
-    assert wrong.sentence.startswith("7 things to look at. ")
+    assert wrong.sentence.startswith("7 problems. ")
 
 
 def test_pool_closes_connections_after_a_failure(running: InProcessBroker) -> None:

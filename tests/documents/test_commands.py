@@ -30,6 +30,7 @@ from tests.kit.cli import run
 from tests.kit.waiting import wait_until
 
 ELSEWHERE = {
+    "docs/console.md#": "tests/cli/test_console.py",
     "docs/getting-started.md#Cold records in S3": "tests/documents/test_sessions.py",
     "docs/console.md#HTTP API": "tests/console/api/test_openapi.py",
     "docs/pipeline.md": "tests/spark/pipeline/test_docs.py",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,15 +10,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from kafkawire.client.errors import ClientError
-from kafkawire.console.views.health import judge
-from kafkawire.console.views.snapshot import Known
+from kafkawire.console.views.decoding import visible
 from kafkawire.console.views.storage import describe_storage
 from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.live import repeat
 
 
 class OverviewPages:
-    """The first page, and the stream that keeps it up to date."""
+    """The first page, the stream that keeps it up to date, and the health on top of all pages."""
 
     def __init__(self, frame: PageFrame) -> None:
         self._frame = frame
@@ -30,6 +28,7 @@ class OverviewPages:
             Route("/", self.show_overview),
             Route("/events/overview", self.show_overview_events),
             Route("/samples", self.show_samples),
+            Route("/health", self.show_health),
         ]
 
     async def show_overview(self, request: Request) -> Response:
@@ -42,7 +41,7 @@ class OverviewPages:
                 stored = await self._frame.ask(
                     request, lambda cluster: describe_storage(cluster, own)
                 )
-        return self._frame.page(request, "overview.html", known, stored=stored, **_overview(known))
+        return self._frame.page(request, "overview.html", known, stored=stored)
 
     async def show_overview_events(self, request: Request) -> Response:
         """Stream the changing part of the overview."""
@@ -53,7 +52,7 @@ class OverviewPages:
 
         async def render() -> str:
             known = await self._frame.read_known(request)
-            return self._frame.render("_overview.html", known, **_overview(known))
+            return self._frame.render("_overview.html", known)
 
         return StreamingResponse(
             repeat(self._frame.streams, client, render), media_type="text/event-stream"
@@ -70,6 +69,14 @@ class OverviewPages:
             }
         )
 
-
-def _overview(known: Known) -> dict[str, Any]:
-    return {"health": judge(known)}
+    async def show_health(self, request: Request) -> Response:
+        """Serve the health on top of every page, and the failure of a broker that is gone."""
+        known = await self._frame.read_known(request)
+        health = self._frame.health(known)
+        return JSONResponse(
+            {
+                "state": health.state,
+                "brief": visible(health.brief),
+                "failure": visible(known.failure),
+            }
+        )

@@ -30,6 +30,17 @@ class Health(NamedTuple):
     sentence: str
     findings: Sequence[HealthFinding]
 
+    @property
+    def state(self) -> str:
+        """Return "well", "warning" or "broken"."""
+        broken = any(each.broken for each in self.findings)
+        return "well" if self.well else "broken" if broken else "warning"
+
+    @property
+    def brief(self) -> str:
+        """Return the first words of the sentence, for the top of every page."""
+        return self.sentence.partition(".")[0]
+
 
 def judge(known: Known) -> Health:
     """Return the health of a cluster as far as it is known."""
@@ -46,7 +57,7 @@ def judge(known: Known) -> Health:
     )
     if not findings:
         return Health(True, f"All well. {facts}", findings)
-    return Health(False, f"{count(len(findings), 'thing')} to look at. {facts}", findings)
+    return Health(False, f"{count(len(findings), 'problem')}. {facts}", findings)
 
 
 def _findings(snapshot: ClusterSnapshot) -> Iterator[HealthFinding]:

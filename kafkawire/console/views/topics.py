@@ -119,6 +119,12 @@ class TopicDetail:
     refused: Sequence[str] = field(default=())
 
     @property
+    def places(self) -> Sequence[RecordPlace]:
+        """Return the places on the maps, in the order of the legend."""
+        found = {span.place for each in self.maps for span in each.spans}
+        return [place for place in RecordPlace if place in found]
+
+    @property
     def remote_share(self) -> float:
         """Return the share of the mapped offsets that are only in the remote tier."""
         return share_in((s for each in self.maps for s in each.spans), RecordPlace.REMOTE)

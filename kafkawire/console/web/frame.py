@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.security import NO_SECURITY, ClientSecurity
+from kafkawire.console.views.health import Health, judge
 from kafkawire.console.views.snapshot import ClusterSnapshot, Known
 from kafkawire.console.web.live import Streams
 from kafkawire.console.web.rendering import environment, link
@@ -57,6 +58,7 @@ class PageFrame:
         self._templates = environment()
         self._closing = [self.sessions.close]
         self._threads = CapacityLimiter(MAX_THREADS)
+        self._judged: tuple[Known | None, Health | None] = None, None
 
     def viewer(self, request: HTTPConnection) -> Viewer:
         """Return whose connections answer a request: those of a user who logged in with it, else
@@ -108,6 +110,14 @@ class PageFrame:
             headers={"vary": "HX-Request-Type"},
         )
 
+    def health(self, known: Known) -> Health:
+        """Return the health of the cluster; it is judged once for the pages of one snapshot."""
+        judged, health = self._judged
+        if judged is not known or health is None:
+            health = judge(known)
+            self._judged = known, health
+        return health
+
     def render(self, name: str, known: Known | None, **values: Any) -> str:
         """Return a template with the values that every template may use. `session`: None before a
         log-in."""
@@ -115,6 +125,7 @@ class PageFrame:
         return self._templates.get_template(name).render(
             known=known,
             snapshot=None if known is None else known.snapshot,
+            health=None if known is None else self.health(known),
             server=self.options.server,
             allow_changes=self.options.allow_changes,
             login=self.options.login,
@@ -128,8 +139,9 @@ class PageFrame:
         except NotLoggedIn:
             session = None
         text = self.render(
-            "error.html", None, path=request.url.path, session=session, sentence=sentence
-        )
+            "error.html", None,
+            path=request.url.path, session=session, status=status, sentence=sentence,
+        )  # fmt: skip
         return HTMLResponse(text, status)
 
     def ask_to_log_in(self, request: Request) -> Response:

@@ -11,13 +11,13 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from kafkawire.console.views.decoding import decode, visible
-from kafkawire.console.views.offset_map import MapSpan, PartitionMap, RecordPlace
+from kafkawire.console.views.offset_map import MapSpan, PartitionMap
 from kafkawire.units import ago, duration_ms, money, size
 
-WIDTH = 1000
-"""Units of the map's width; it is scaled to the page."""
-MIN_WIDTH = 3
-"""Units of the narrowest span: a few records of millions are still seen."""
+WIDTH = 100
+"""The map's width: positions are percentages of it."""
+MIN_WIDTH = 0.3
+"""Width of the narrowest span: a few records of millions are still seen."""
 
 
 def environment() -> Environment:
@@ -40,7 +40,7 @@ def environment() -> Environment:
         duration_ms=duration_ms,
         money=money,
     )
-    made.globals.update(link=link, places=list(RecordPlace), bars=bars, MAP_WIDTH=WIDTH)
+    made.globals.update(link=link, bars=bars)
     return made
 
 
@@ -100,7 +100,7 @@ class Mark(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """The map of a partition, in units of WIDTH."""
+    """The map of a partition, in percent of its width."""
 
     spans: Sequence[Bar]
     marks: Sequence[Mark]
@@ -111,12 +111,12 @@ def bars(shown: PartitionMap, groups: Mapping[str, int]) -> Bars:
     start, total = shown.log_start or 0, max(1, shown.offsets)
 
     def x(offset: int) -> float:
-        return round(min(max(0, offset - start), total) * WIDTH / total, 2)
+        return round(min(max(0, offset - start), total) * WIDTH / total, 3)
 
     spans = [
         Bar(
             min(x(span.start), WIDTH - MIN_WIDTH),
-            max(MIN_WIDTH, x(span.end) - x(span.start)),
+            max(MIN_WIDTH, round(x(span.end) - x(span.start), 3)),
             span.place.slug,
             tip(span),
         )
