@@ -11,6 +11,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.offset_map import read_map
 from kafkawire.messages.tier import TierRequest, TierResponse
+from kafkawire.security.acls.model import CLUSTER_NAME, Operation, ResourceKind
 
 MAX_ARGUMENTS_BYTES = 64 << 10
 """Maximum size of the arguments; no valid command has as many."""
@@ -25,6 +26,7 @@ async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
     """
     if req.command == "map":
         return await _map(ctx, req)
+    ctx.check(Operation.ALTER, ResourceKind.CLUSTER, CLUSTER_NAME)
     commands = ctx.broker.tier_commands
     if commands is None:
         return _wrong("this broker has no remote tier: start it with kafkawire serve --tier URL")
