@@ -20,4 +20,5 @@ class Viewer:
 
     def close(self) -> None:
         """Close the connections that are not in use."""
+        self.snapshots.close()
         self.pool.close()
