@@ -26,12 +26,12 @@ from kafkawire.cli.records.text import (
     headers_text,
     integer,
     record_of,
-    text_of,
 )
 from kafkawire.cli.shared.options import OptionError
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import Partition
 from kafkawire.codec.batches import Record, header_text
+from kafkawire.codec.record_text import text_of
 from kafkawire.extras import need
 
 # Parquet files of records, by pyarrow.
