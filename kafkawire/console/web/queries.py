@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from starlette.requests import Request
 
+from kafkawire.console.views.record_filter import FilterRefused
 from kafkawire.console.views.records import (
     MAX_NEEDLE,
     MAX_PARTITIONS,
@@ -27,7 +28,7 @@ class WrongInput(ValueError):
     """A parameter is invalid; the text is one sentence."""
 
     def __init__(self, name: str, value: str, allowed: str) -> None:
-        super().__init__(f"{name}={value[:100]}: it must be {allowed}")
+        super().__init__(f"{name}={value[:100]}: it must be {allowed}".rstrip("."))
 
 
 def text_param(request: Request, name: str) -> str:
@@ -47,11 +48,11 @@ def read_number(name: str, text: str, low: int, high: int) -> int:
     return int(text)
 
 
-def record_query(topic: str, request: Request) -> RecordQuery:
-    """Return what the parameters of a page of records ask for. WrongInput.
+def record_query(topic: str, request: Request, most: int = MAX_RECORDS) -> RecordQuery:
+    """Return what the parameters of a page of records ask for, `most` records at most. WrongInput.
 
     `where`: one of WHERE, with its offset or time in `at`; `after` or `before`: positions at which
-    a search continues; `partition`, `key`, `text`, `limit`.
+    a search continues; `partition`, `limit`; `key`, `text`, `filter`, `pattern`: see compile_test.
     """
     partition = text_param(request, "partition")
     where, at = text_param(request, "where") or "newest", text_param(request, "at").strip()
@@ -71,7 +72,7 @@ def record_query(topic: str, request: Request) -> RecordQuery:
         time_ms = parse_time("at", at)
     elif where not in WHERE:
         raise WrongInput("where", where, "one of " + ", ".join(WHERE))
-    return RecordQuery(
+    query = RecordQuery(
         topic=topic,
         order=order,
         partition=index,
@@ -79,8 +80,16 @@ def record_query(topic: str, request: Request) -> RecordQuery:
         time_ms=time_ms,
         text=text_param(request, "text"),
         key=text_param(request, "key") or None,
-        limit=read_number("limit", text_param(request, "limit") or "50", 1, MAX_RECORDS),
+        limit=read_number("limit", text_param(request, "limit") or "50", 1, most),
+        filter=text_param(request, "filter").strip(),
+        pattern=text_param(request, "pattern"),
     )
+    try:
+        query.test()
+    except FilterRefused as refused:
+        allowed = f"a valid {refused.name}: {refused}"
+        raise WrongInput(refused.name, text_param(request, refused.name), allowed) from None
+    return query
 
 
 def parse_positions(name: str, text: str) -> dict[int, int]:
