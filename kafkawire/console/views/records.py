@@ -137,14 +137,14 @@ class RecordPage(NamedTuple):
         if len(self.searched) == 1:
             (one,) = self.searched
             where = (
-                f"{one.first:,} to {one.end:,} of {one.log_start:,} to {one.log_end:,} in "
+                f"offsets {one.first:,} to {one.end:,} of {one.log_start:,} to {one.log_end:,} in "
                 f"partition {one.partition}"
             )
         else:
             total = sum(each.log_end - each.log_start for each in self.searched)
-            where = f"{self.offsets:,} of {total:,} in {len(self.searched):,} partitions"
+            where = f"{self.offsets:,} of {total:,} offsets in {len(self.searched):,} partitions"
         return (
-            f"Searched offsets {where}: {number}, {size(self.fetched_bytes)} read in "
+            f"Searched {where}: {number}, {size(self.fetched_bytes)} read in "
             f"{self.seconds:.2f} s; stopped because {self.stopped}."
         )
 
