@@ -13,6 +13,7 @@ from kafkawire.console.app import PAGES, application
 from kafkawire.console.web.frame import ConsoleOptions, PageFrame
 from kafkawire.testing import TopicProducer, create_topic
 from kafkawire.testing.topics import unique_name
+from tests.kit.waiting import wait_until
 
 RECORDS = 20
 
@@ -25,7 +26,14 @@ def test_every_page_works_with_apache_kafka(newer_kafka: str) -> None:
     for number in range(RECORDS):
         sender.send(topic, b'{"number": %d}' % number, key=b"key-%d" % number, partition=number % 2)
     with Cluster(newer_kafka) as cluster:
-        call_coordinator(lambda: commit(cluster, group, {(topic, 0): 3}))
+        # The codes of partitions say that their coordinator is loading.
+        wait_until(
+            lambda: (
+                set(call_coordinator(lambda: commit(cluster, group, {(topic, 0): 3})).values())
+                == {0}
+            ),
+            "the commit",
+        )
     producer = Producer({"bootstrap.servers": newer_kafka, "transactional.id": topic})
     producer.init_transactions(60)
     for outcome in (producer.abort_transaction, producer.commit_transaction):
@@ -45,11 +53,11 @@ def test_every_page_works_with_apache_kafka(newer_kafka: str) -> None:
         assert "does not answer" not in overview
         assert "Brokers" in overview
         assert topic in read(f"/topics?q={topic}")
+        wait_until(lambda: f"name={group}" in read(f"/groups?q={group}"), "the group")
         shown = read(f"/topics/{topic}")
         assert "Map of partition 1" in shown
         assert "does not answer" not in shown
         assert group in shown
-        assert group in read(f"/groups?q={group}")
         lag = RECORDS // 2 - 3
         assert f"lag {lag} over 1 partition." in read(f"/group?name={group}")
         newest = read(f"/topics/{topic}/records?partition=1")
