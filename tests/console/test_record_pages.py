@@ -31,7 +31,7 @@ from kafkawire.console.views.record_filter import FilterRefused, compile_test
 from kafkawire.console.views.records import RecordOrder, RecordQuery, read_records
 from kafkawire.console.views.search import find_target
 from kafkawire.console.views.snapshot import Known
-from kafkawire.console.views.tail import LiveTail
+from kafkawire.console.views.tail import TopicFollower
 from kafkawire.console.web.frame import ConsoleOptions
 from kafkawire.console.web.rendering import link
 from kafkawire.testing import InProcessBroker, TopicProducer, create_topic
@@ -251,7 +251,10 @@ def test_live_records_begin_at_the_end_and_skip_what_is_too_much(
     create_topic(running.bootstrap, "busy", partitions=20)
     producer = TopicProducer(running.bootstrap)
     producer.send("busy", b"before", partition=0)
-    live, filtered = LiveTail(RecordQuery("busy")), LiveTail(RecordQuery("busy", text="odd"))
+    live, filtered = (
+        TopicFollower(RecordQuery("busy")),
+        TopicFollower(RecordQuery("busy", text="odd")),
+    )
     assert live.poll(cluster, 1) == ([], 0, "")
     filtered.poll(cluster, 1)
     for number in range(5):

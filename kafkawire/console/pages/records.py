@@ -23,7 +23,7 @@ from kafkawire.console.views.records import (
     read_records,
 )
 from kafkawire.console.views.search import find_target
-from kafkawire.console.views.tail import LiveTail
+from kafkawire.console.views.tail import TopicFollower
 from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.live import repeat
 from kafkawire.console.web.queries import (
@@ -90,7 +90,7 @@ class RecordPages:
     async def show_live_records(self, request: Request) -> Response:
         """Stream the newest records of a topic."""
         name, how = request.path_params["topic"], _decoder(request)
-        tail = LiveTail(record_query(name, request))
+        tail = TopicFollower(record_query(name, request))
         client = request.client.host if request.client is not None else ""
         if self._live >= MAX_LIVE or self._frame.streams.full(client):
             raise HTTPException(

@@ -85,13 +85,13 @@ def _decode_pair(types: _Types, key: bytes, value: bytes | None) -> tuple[ShownB
     key_format, value_format = types[kind]
     fields = {_TYPE_NAME: kind, **_plain(decode_versioned(key_format, key))}
     name = key_format.__name__ if value_format is None else value_format.__name__
-    shown_key = _shown(fields, name)
+    shown_key = _show(fields, name)
     if value is None or value_format is None:
         return shown_key, decode(value, "hex")._replace(note="" if value else "a tombstone")
-    return shown_key, _shown(_plain(decode_versioned(value_format, bytes(value))), "")
+    return shown_key, _show(_plain(decode_versioned(value_format, bytes(value))), "")
 
 
-def _shown(fields: Any, note: str) -> ShownBytes:
+def _show(fields: Any, note: str) -> ShownBytes:
     return ShownBytes("json", visible(json.dumps(fields, indent=2, ensure_ascii=False)), note)
 
 

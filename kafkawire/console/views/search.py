@@ -1,4 +1,4 @@
-"""What the search box leads to. Pure."""
+"""The page that a text in the search box leads to. Pure."""
 
 from __future__ import annotations
 

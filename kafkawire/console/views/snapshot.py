@@ -164,7 +164,7 @@ def take_snapshot(cluster: Cluster, own: OwnBroker) -> ClusterSnapshot:
     ClientError if the broker does not answer; what it refuses is named in the result."""
     answer = cluster.metadata(None)
     at_ms = time.time_ns() // 1_000_000
-    topics = _uncounted(row for row in answer.topics if not row.error_code)
+    topics = _read_names(row for row in answer.topics if not row.error_code)
     refused: list[str] = []
     listed: list[GroupListing] = []
     try:
@@ -211,10 +211,10 @@ def count_snapshot(cluster: Cluster, own: OwnBroker, found: ClusterSnapshot) -> 
 
 def read_topics(cluster: Cluster, rows: Iterable[Any]) -> dict[str, TopicSnapshot]:
     """Return the state of topics, by name; `rows`: of a MetadataResponse."""
-    return _read_offsets(cluster, _uncounted(rows))
+    return _read_offsets(cluster, _read_names(rows))
 
 
-def _uncounted(rows: Iterable[Any]) -> dict[str, TopicSnapshot]:
+def _read_names(rows: Iterable[Any]) -> dict[str, TopicSnapshot]:
     """Return topics without offsets, by name in order; `rows`: of a MetadataResponse."""
     return {
         topic.name: TopicSnapshot(
@@ -312,9 +312,10 @@ def _group_state(listed: GroupSnapshot, found: GroupLag | BrokerError) -> GroupS
 
 FRESH_S = 2.0
 """A snapshot of this age is shown as it is."""
-REST = 10
-"""A snapshot of a large cluster is shown for this many times as long as it took, so that the
-console keeps the brokers busy for a tenth of the time at most."""
+REST, REST_LARGE = 10, 60
+"""A snapshot is shown for this many times as long as it took, so that the console keeps the brokers
+busy for a tenth of the time at most; with a large cluster it would be each produce in ten that
+waits, so it is about half a minute."""
 STALE_S = 15.0
 """A snapshot that is this much older is not shown: a page waits for the next."""
 PATIENCE_S = 5.0
@@ -439,7 +440,8 @@ class SnapshotCache:
         if snapshot is not None and not snapshot.counted:
             self._until = now  # until it has numbers, which are being read
         else:
-            self._until = now + max(FRESH_S, REST * (now - begun))
+            rest = REST_LARGE if self._large else REST
+            self._until = now + max(FRESH_S, rest * (now - begun))
         return snapshot
 
     def _publish(self, snapshot: ClusterSnapshot) -> Known:

@@ -39,7 +39,7 @@ class TailPart(NamedTuple):
     error: str = ""
 
 
-class LiveTail:
+class TopicFollower:
     """One viewer's position in a topic: it begins at the end. `query`: what is kept of it."""
 
     def __init__(self, query: RecordQuery) -> None:
