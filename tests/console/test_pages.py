@@ -20,6 +20,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.offsets import call_coordinator, commit
 from kafkawire.console.app import application
 from kafkawire.console.views import snapshot
+from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.web.frame import ConsoleOptions
 from kafkawire.console.web.rendering import link, number, percent, utc
 from kafkawire.testing import InProcessBroker, TopicProducer, broker, create_topic
@@ -176,6 +177,9 @@ def test_members_of_a_real_consumer_are_shown(running: InProcessBroker, pages: T
     assert "&lt;b&gt;client&lt;/b&gt;" in text
     assert f"1 member, lag {RECORDS - 1} over {PARTITIONS} partitions" in text
     assert "Nothing stops the group" in text
+    with Cluster(running.bootstrap) as cluster:
+        left = snapshot.take_snapshot(cluster, OwnBroker()).groups["real"]
+    assert (left.members, left.lag) == (0, RECORDS - 1), "partitions without a commit count, too"
 
 
 def test_records_are_read_from_an_offset_on(pages: TestClient) -> None:
