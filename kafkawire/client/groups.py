@@ -6,13 +6,13 @@ Classic groups; groups of KIP-848, share and streams groups on brokers that have
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import ClientConnection
-from kafkawire.client.errors import ClientError, check
+from kafkawire.client.errors import BrokerError, ClientError, check
 from kafkawire.client.offsets import Partition
 from kafkawire.codec.errors import ErrorCode
 
@@ -22,6 +22,8 @@ CONSUMER, SHARE, STREAMS = "consumer", "share", "streams"
 NOT_READY = "NotReady"
 """The state of a streams group whose topics are missing, or have other numbers of partitions."""
 DEAD = "Dead"
+GROUPS_OF_REQUEST = 250
+"""Groups of one request: few round trips, and an answer of a few MB with large groups."""
 
 
 class GroupListing(NamedTuple):
@@ -113,115 +115,162 @@ def list_groups(
 def describe_group(cluster: Cluster, name: str, node: int | None = None) -> GroupDescription:
     """Return state and members of a group. BrokerError GROUP_ID_NOT_FOUND if there is none. `node`:
     its coordinator; None: it is looked up."""
-    from kafkawire.messages.describe_groups import DescribeGroupsRequest
-
     if node is None:
         node = cluster.coordinator_id(name)
+    found = describe_groups(cluster, [name], node)[name]
+    if isinstance(found, BrokerError):
+        raise found
+    return found
+
+
+def describe_groups(
+    cluster: Cluster, names: Sequence[str], node: int
+) -> dict[str, GroupDescription | BrokerError]:
+    """Return state and members of groups that the broker `node` coordinates, GROUPS_OF_REQUEST a
+    request; or why one cannot be described, such as GROUP_ID_NOT_FOUND."""
+    from kafkawire.messages.describe_groups import DescribeGroupsRequest
+
     connection = cluster.node(node)
-    asked = DescribeGroupsRequest(groups=[name])
-    answer = connection.request(DESCRIBE_GROUPS, asked).groups[0]
-    if answer.group_state == DEAD and not answer.error_code:
-        answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND  # versions before 6 have no error for it
-    if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        newer = (
-            _describe_newer(cluster, name, node)
-            or _describe_share(cluster, name, node)
-            or _describe_streams(cluster, name, node)
-        )
-        if newer is not None:
-            return newer
-    check(f"group {name}", answer.error_code, answer.error_message)
-    consumers = answer.protocol_type == CONSUMER
+    found: dict[str, GroupDescription | BrokerError] = {}
+    for part in batched_groups(names):
+        asked = DescribeGroupsRequest(groups=list(part))
+        for row in connection.request(DESCRIBE_GROUPS, asked).groups:
+            # Versions before 6 have no error for a group that does not exist.
+            code = row.error_code or (
+                ErrorCode.GROUP_ID_NOT_FOUND if row.group_state == DEAD else 0
+            )
+            found[row.group_id] = (
+                BrokerError(f"group {row.group_id}", code, row.error_message)
+                if code
+                else _classic(row, node)
+            )
+    for describe in (_describe_newer, _describe_share, _describe_streams):
+        absent = [name for name, each in found.items() if _is_absent(each)]
+        for part in batched_groups(absent):
+            found.update(describe(cluster, part, node))
+    return found
+
+
+def batched_groups(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the groups of each request."""
+    for at in range(0, len(names), GROUPS_OF_REQUEST):
+        yield names[at : at + GROUPS_OF_REQUEST]
+
+
+def _is_absent(found: GroupDescription | BrokerError) -> bool:
+    return isinstance(found, BrokerError) and found.code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def _classic(row: Any, node: int) -> GroupDescription:
+    consumers = row.protocol_type == CONSUMER
     members = [
         GroupMember(
-            row.member_id,
-            row.group_instance_id,
-            row.client_id,
-            row.client_host,
-            assignment(row.member_assignment) if consumers else [],
-            subscription(row.member_metadata) if consumers else None,
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host,
+            assignment(each.member_assignment) if consumers else [],
+            subscription(each.member_metadata) if consumers else None,
         )
-        for row in answer.members
+        for each in row.members
     ]
     return GroupDescription(
-        name, answer.group_state, answer.protocol_type, answer.protocol_data, node, members
+        row.group_id, row.group_state, row.protocol_type, row.protocol_data, node, members
     )
 
 
-def _describe_newer(cluster: Cluster, name: str, node: int) -> GroupDescription | None:
-    """Describe a group of KIP-848; None if the broker has none of this name."""
+def _describe_by(
+    cluster: Cluster, node: int, key: int, message: Any, read: Callable[[Any], GroupDescription]
+) -> dict[str, GroupDescription | BrokerError]:
+    """Return what one of the newer requests says of its groups, without those that it does not
+    know."""
+    connection = cluster.node(node)
+    found: dict[str, GroupDescription | BrokerError] = {}
+    if not connection.supports(key):
+        return found
+    for row in connection.request(key, message).groups:
+        # A broker may advertise this request although it does not serve the protocol.
+        if row.error_code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+            found[row.group_id] = (
+                BrokerError(f"group {row.group_id}", row.error_code, row.error_message)
+                if row.error_code
+                else read(row)
+            )
+    return found
+
+
+def _describe_newer(
+    cluster: Cluster, names: Sequence[str], node: int
+) -> dict[str, GroupDescription | BrokerError]:
+    """Describe those of the groups that are groups of KIP-848."""
     from kafkawire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
-    connection = cluster.node(node)
-    if not connection.supports(CONSUMER_GROUP_DESCRIBE):
-        return None
-    asked = ConsumerGroupDescribeRequest(group_ids=[name])
-    answer = connection.request(CONSUMER_GROUP_DESCRIBE, asked).groups[0]
-    # A broker may advertise this request although it does not serve the protocol.
-    if answer.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-        return None
-    check(f"group {name}", answer.error_code, answer.error_message)
-    members = [
-        GroupMember(
-            row.member_id,
-            row.instance_id,
-            row.client_id,
-            row.client_host,
-            _partitions(row.assignment),
-            None if row.subscribed_topic_regex else list(row.subscribed_topic_names),
-            row.member_epoch,
-            _partitions(row.target_assignment),
-        )
-        for row in answer.members
-    ]
-    return GroupDescription(
-        name, answer.group_state, CONSUMER, answer.assignor_name, node, members, CONSUMER,
-        answer.group_epoch, answer.assignment_epoch,
-    )  # fmt: skip
+    def read(answer: Any) -> GroupDescription:
+        members = [
+            GroupMember(
+                row.member_id,
+                row.instance_id,
+                row.client_id,
+                row.client_host,
+                _partitions(row.assignment),
+                None if row.subscribed_topic_regex else list(row.subscribed_topic_names),
+                row.member_epoch,
+                _partitions(row.target_assignment),
+            )
+            for row in answer.members
+        ]
+        return GroupDescription(
+            answer.group_id, answer.group_state, CONSUMER, answer.assignor_name, node, members,
+            CONSUMER, answer.group_epoch, answer.assignment_epoch,
+        )  # fmt: skip
+
+    asked = ConsumerGroupDescribeRequest(group_ids=list(names))
+    return _describe_by(cluster, node, CONSUMER_GROUP_DESCRIBE, asked, read)
 
 
-def _describe_share(cluster: Cluster, name: str, node: int) -> GroupDescription | None:
-    """Describe a share group; None if the broker has none of this name."""
+def _describe_share(
+    cluster: Cluster, names: Sequence[str], node: int
+) -> dict[str, GroupDescription | BrokerError]:
+    """Describe those of the groups that are share groups."""
     from kafkawire.messages.share_group_describe import ShareGroupDescribeRequest
 
-    connection = cluster.node(node)
-    if not connection.supports(SHARE_GROUP_DESCRIBE):
-        return None
-    asked = ShareGroupDescribeRequest(group_ids=[name])
-    answer = connection.request(SHARE_GROUP_DESCRIBE, asked).groups[0]
-    if answer.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-        return None
-    check(f"group {name}", answer.error_code, answer.error_message)
-    members = [
-        GroupMember(
-            row.member_id,
-            None,
-            row.client_id,
-            row.client_host,
-            _partitions(row.assignment),
-            list(row.subscribed_topic_names),
-            row.member_epoch,
-        )
-        for row in answer.members
-    ]
-    return GroupDescription(
-        name, answer.group_state, SHARE, answer.assignor_name, node, members, SHARE,
-        answer.group_epoch, answer.assignment_epoch,
-    )  # fmt: skip
+    def read(answer: Any) -> GroupDescription:
+        members = [
+            GroupMember(
+                row.member_id,
+                None,
+                row.client_id,
+                row.client_host,
+                _partitions(row.assignment),
+                list(row.subscribed_topic_names),
+                row.member_epoch,
+            )
+            for row in answer.members
+        ]
+        return GroupDescription(
+            answer.group_id, answer.group_state, SHARE, answer.assignor_name, node, members,
+            SHARE, answer.group_epoch, answer.assignment_epoch,
+        )  # fmt: skip
+
+    asked = ShareGroupDescribeRequest(group_ids=list(names))
+    return _describe_by(cluster, node, SHARE_GROUP_DESCRIBE, asked, read)
 
 
-def _describe_streams(cluster: Cluster, name: str, node: int) -> GroupDescription | None:
-    """Describe a streams group; None if the broker has none of this name."""
+def _describe_streams(
+    cluster: Cluster, names: Sequence[str], node: int
+) -> dict[str, GroupDescription | BrokerError]:
+    """Describe those of the groups that are streams groups."""
     from kafkawire.messages.streams_group_describe import StreamsGroupDescribeRequest
 
-    connection = cluster.node(node)
-    if not connection.supports(STREAMS_GROUP_DESCRIBE):
-        return None
-    asked = StreamsGroupDescribeRequest(group_ids=[name])
-    answer = connection.request(STREAMS_GROUP_DESCRIBE, asked).groups[0]
-    if answer.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-        return None
-    check(f"group {name}", answer.error_code, answer.error_message)
+    asked = StreamsGroupDescribeRequest(group_ids=list(names))
+
+    def read(answer: Any) -> GroupDescription:
+        return _streams(cluster, answer, node)
+
+    return _describe_by(cluster, node, STREAMS_GROUP_DESCRIBE, asked, read)
+
+
+def _streams(cluster: Cluster, answer: Any, node: int) -> GroupDescription:
     topology = [
         SubtopologyTopics(
             row.subtopology_id,
@@ -255,7 +304,8 @@ def _describe_streams(cluster: Cluster, name: str, node: int) -> GroupDescriptio
             )
         )
     return GroupDescription(
-        name, answer.group_state, STREAMS, answer.assignor_name or "", node, members, STREAMS,
+        answer.group_id, answer.group_state, STREAMS, answer.assignor_name or "", node, members,
+        STREAMS,
         answer.group_epoch, answer.assignment_epoch, topology,
         [topic for topic in names if topic not in sizes],
     )  # fmt: skip

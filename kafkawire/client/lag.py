@@ -8,7 +8,7 @@ of the same topics and of topics that a member subscribes to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,16 +20,18 @@ from kafkawire.client.groups import (
     STREAMS,
     ActivityReader,
     GroupDescription,
-    describe_group,
+    batched_groups,
+    describe_groups,
 )
 from kafkawire.client.offsets import (
     EARLIEST,
     LATEST,
     READ_COMMITTED,
     READ_UNCOMMITTED,
+    Commits,
     Partition,
-    fetch_committed_offsets,
-    list_offsets,
+    ask_offsets,
+    fetch_committed_offsets_of,
 )
 from kafkawire.client.share_groups import fetch_share_offsets
 
@@ -126,31 +128,83 @@ def lag_of(
     kafkawire log as an error. BrokerError for an unknown group."""
     with ActivityReader(cluster) as reader:
         asked = reader if activity else None
-        found = [_group(cluster, asked, name, node) for name, node in groups]
+        observed = observe_groups(cluster, groups, asked)
+    found: list[GroupLag] = []
+    for name, _ in groups:
+        each = observed[name]
+        if isinstance(each, BrokerError):
+            raise each
+        found.append(each)
     topics = {row.partition[0] for each in found for row in each.partitions}
-    topics |= {topic for each in found for topic in _find_subscribed_topics(each.description)}
+    topics |= {topic for each in found for topic in find_subscribed_topics(each.description)}
     led_by = known_leaders(cluster, topics)
-    for each in found:
-        _complete(each, led_by)
+    complete(found, led_by)
     wanted = sorted({row.partition for each in found for row in each.partitions})
     starts = known_offsets(cluster, wanted, EARLIEST, led_by)
     ends = known_offsets(cluster, wanted, LATEST, led_by)
     stables = known_offsets(cluster, wanted, LATEST, led_by, READ_COMMITTED) if stable else {}
-    for each in found:
+    set_bounds(found, led_by, starts, ends, stables)
+    return found
+
+
+def set_bounds(
+    groups: Iterable[GroupLag],
+    led_by: Mapping[Partition, int],
+    starts: Mapping[Partition, int],
+    ends: Mapping[Partition, int],
+    stables: Mapping[Partition, int],
+) -> None:
+    """Set leader, log start, log end and last stable offset of each partition of groups."""
+    for each in groups:
         for row in each.partitions:
             row.leader = led_by.get(row.partition, NO_OFFSET)
             row.log_start = starts.get(row.partition)
             row.log_end = ends.get(row.partition)
             row.stable = stables.get(row.partition)
+
+
+def observe_groups(
+    cluster: Cluster,
+    groups: Sequence[tuple[str, int | None]],
+    reader: ActivityReader | None = None,
+) -> dict[str, GroupLag | BrokerError]:
+    """Return groups with the partitions that have a commit or a member, without log ends, by a few
+    requests to each coordinator; or why one cannot be read. `groups`: see lag_of."""
+    by_node: dict[int, list[str]] = {}
+    for name, node in groups:
+        by_node.setdefault(cluster.coordinator_id(name) if node is None else node, []).append(name)
+    found: dict[str, GroupLag | BrokerError] = {}
+    for node, names in by_node.items():
+        described = describe_groups(cluster, names, node)
+        with_offsets = [
+            name
+            for name, each in described.items()
+            if not isinstance(each, BrokerError) and each.kind != SHARE
+        ]
+        commits: dict[str, Commits | BrokerError] = {}
+        for part in batched_groups(with_offsets):
+            commits.update(fetch_committed_offsets_of(cluster, part, node))
+        for name, each in described.items():
+            try:
+                found[name] = _group(cluster, reader, each, commits.get(name))
+            except BrokerError as error:
+                found[name] = error
     return found
 
 
 def _group(
-    cluster: Cluster, reader: ActivityReader | None, name: str, node: int | None
+    cluster: Cluster,
+    reader: ActivityReader | None,
+    description: GroupDescription | BrokerError,
+    commits: Commits | BrokerError | None,
 ) -> GroupLag:
-    description = describe_group(cluster, name, node)
-    shared = description.kind == SHARE
-    if shared:
+    """Return one group; `commits` None: it is a share group. BrokerError."""
+    if isinstance(description, BrokerError):
+        raise description
+    if isinstance(commits, BrokerError):
+        raise commits
+    name, shared = description.group, commits is None
+    if commits is None:
         rows = {
             partition: PartitionLag(partition, known.start, shared=True, left=known.lag)
             for partition, known in fetch_share_offsets(
@@ -159,10 +213,7 @@ def _group(
         }
     else:
         rows = {
-            partition: PartitionLag(partition, offset)
-            for partition, (offset, _) in fetch_committed_offsets(
-                cluster, name, node=description.coordinator
-            ).items()
+            partition: PartitionLag(partition, offset) for partition, (offset, _) in commits.items()
         }
     for member in description.members:
         for partition in member.assigned:
@@ -178,21 +229,29 @@ def _group(
     return GroupLag(description, list(rows.values()), active)
 
 
-def _find_subscribed_topics(description: GroupDescription) -> set[str]:
+def find_subscribed_topics(description: GroupDescription) -> set[str]:
+    """Return the topics that members of a group subscribe to."""
     return {topic for member in description.members for topic in member.topics or ()}
 
 
-def _complete(group: GroupLag, led_by: dict[Partition, int]) -> None:
-    """Add the partitions that a group of consumers reads without having committed an offset."""
-    if group.description.protocol_type in (CONSUMER, SHARE, STREAMS):
-        known = {row.partition for row in group.partitions}
-        topics = {topic for topic, _ in known} | _find_subscribed_topics(group.description)
-        group.partitions += [
-            PartitionLag(partition, shared=group.description.kind == SHARE)
-            for partition in led_by
-            if partition[0] in topics and partition not in known
-        ]
-    group.partitions.sort(key=lambda row: row.partition)
+def complete(groups: Iterable[GroupLag], led_by: Mapping[Partition, int]) -> None:
+    """Add the partitions that groups of consumers read without having committed an offset, and sort
+    all. `led_by`: the leader of each partition of their topics, at least."""
+    indexes: dict[str, list[int]] = {}
+    for topic, index in led_by:
+        indexes.setdefault(topic, []).append(index)
+    for group in groups:
+        description, shared = group.description, group.description.kind == SHARE
+        if description.protocol_type in (CONSUMER, SHARE, STREAMS):
+            known = {row.partition for row in group.partitions}
+            topics = {topic for topic, _ in known} | find_subscribed_topics(description)
+            group.partitions += [
+                PartitionLag((topic, index), shared=shared)
+                for topic in topics
+                for index in indexes.get(topic, ())
+                if (topic, index) not in known
+            ]
+        group.partitions.sort(key=lambda row: row.partition)
 
 
 def known_leaders(cluster: Cluster, topics: Iterable[str]) -> dict[Partition, int]:
@@ -211,20 +270,13 @@ def known_offsets(
     cluster: Cluster,
     partitions: Iterable[Partition],
     timestamp: int,
-    led_by: dict[Partition, int],
+    led_by: Mapping[Partition, int],
     isolation: int = READ_UNCOMMITTED,
 ) -> dict[Partition, int]:
-    """Return offsets as `list_offsets` does; topics with an error are left out."""
+    """Return offsets as `list_offsets` does; partitions with an error are left out."""
     wanted = {partition: timestamp for partition in partitions if partition in led_by}
-    try:
-        return list_offsets(cluster, wanted, led_by, isolation)
-    except BrokerError:
-        pass  # one partition is enough: ask again topic by topic
-    found: dict[Partition, int] = {}
-    for topic in sorted({name for name, _ in wanted}):
-        part = {key: at for key, at in wanted.items() if key[0] == topic}
-        try:
-            found.update(list_offsets(cluster, part, led_by, isolation))
-        except BrokerError:
-            continue
-    return found
+    return {
+        partition: row.offset
+        for partition, row in ask_offsets(cluster, wanted, led_by, isolation)
+        if not row.error_code
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from kafkawire.codec.errors import ErrorCode
 
 T = TypeVar("T")
 
+OFFSET_FETCH = 9
 LATEST = -1
 EARLIEST = -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -66,6 +67,21 @@ def list_offsets(
     """Return per partition the offset for its timestamp in `wanted` (LATEST, EARLIEST or ms since
     1970: the first record from then on, -1 if there is none). LATEST is the last stable offset with
     READ_COMMITTED, else the high watermark. Partitions without a leader are left out."""
+    found: dict[Partition, int] = {}
+    for partition, row in ask_offsets(cluster, wanted, led_by, isolation):
+        check(f"{partition[0]}-{partition[1]}", row.error_code)
+        found[partition] = row.offset
+    return found
+
+
+def ask_offsets(
+    cluster: Cluster,
+    wanted: Mapping[Partition, int],
+    led_by: Mapping[Partition, int],
+    isolation: int = READ_UNCOMMITTED,
+) -> Iterator[tuple[Partition, Any]]:
+    """Yield the ListOffsetsPartitionResponse of each partition, which may have an error code; see
+    list_offsets. One request to each leader."""
     from kafkawire.messages.list_offsets import (
         ListOffsetsPartition,
         ListOffsetsRequest,
@@ -78,7 +94,6 @@ def list_offsets(
         if node >= 0:
             row = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
             by_node.setdefault(node, {}).setdefault(topic, []).append(row)
-    found: dict[Partition, int] = {}
     for node, topics in by_node.items():
         asked = ListOffsetsRequest(
             replica_id=-1,
@@ -87,9 +102,7 @@ def list_offsets(
         )
         for answer in cluster.node(node).request(2, asked).topics:
             for row in answer.partitions:
-                check(f"{answer.name}-{row.partition_index}", row.error_code)
-                found[answer.name, row.partition_index] = row.offset
-    return found
+                yield (answer.name, row.partition_index), row
 
 
 def fetch_committed_offsets(
@@ -101,26 +114,52 @@ def fetch_committed_offsets(
     the group (KIP-447). Otherwise the offsets of open transactions are left out. `node`: the
     coordinator; None: it is looked up.
     """
+    if node is None:
+        node = cluster.coordinator_id(group)
+    found = fetch_committed_offsets_of(cluster, [group], node, stable=stable)[group]
+    if isinstance(found, BrokerError):
+        raise found
+    return found
+
+
+Commits = dict[Partition, tuple[int, str | None]]
+"""Offset and metadata by partition."""
+
+
+def fetch_committed_offsets_of(
+    cluster: Cluster, groups: Sequence[str], node: int, *, stable: bool = False
+) -> dict[str, Commits | BrokerError]:
+    """Return the commits of groups that the broker `node` coordinates by one request, or why those
+    of one cannot be read. An old broker, before version 8, is asked once for each group."""
     from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
-    coordinator = cluster.coordinator(group) if node is None else cluster.node(node)
+    coordinator = cluster.node(node)
     # at most v9: v10 uses topic ids (KIP-848), which would need another request
-    if coordinator.version(9, 9) >= 8:
-        groups = [OffsetFetchRequestGroup(group_id=group, topics=None)]
-        asked = OffsetFetchRequest(groups=groups, require_stable=stable)
-        answer = coordinator.request(9, asked, at_most=9).groups[0]
-    else:
+    if coordinator.version(OFFSET_FETCH, 9) >= 8:
+        rows = [OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
+        asked = OffsetFetchRequest(groups=rows, require_stable=stable)
+        answer = coordinator.request(OFFSET_FETCH, asked, at_most=9)
+        return {row.group_id: _read_commits(row.group_id, row) for row in answer.groups}
+    found: dict[str, Commits | BrokerError] = {}
+    for group in groups:
         asked = OffsetFetchRequest(group_id=group, topics=None, require_stable=stable)
-        answer = coordinator.request(9, asked)
+        found[group] = _read_commits(group, coordinator.request(OFFSET_FETCH, asked))
+    return found
+
+
+def _read_commits(group: str, answer: Any) -> Commits | BrokerError:
+    found: Commits = {}
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return {}
-    check(f"group {group}", answer.error_code)
-    found: dict[Partition, tuple[int, str | None]] = {}
-    for topic in answer.topics:
-        for row in topic.partitions:
-            check(f"group {group}, {topic.name}-{row.partition_index}", row.error_code)
-            if row.committed_offset >= 0:
-                found[topic.name, row.partition_index] = (row.committed_offset, row.metadata)
+        return found
+    try:
+        check(f"group {group}", answer.error_code)
+        for topic in answer.topics:
+            for row in topic.partitions:
+                check(f"group {group}, {topic.name}-{row.partition_index}", row.error_code)
+                if row.committed_offset >= 0:
+                    found[topic.name, row.partition_index] = (row.committed_offset, row.metadata)
+    except BrokerError as error:
+        return error
     return found
 
 

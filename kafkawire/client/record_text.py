@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from kafkawire.client.offsets import Partition
 from kafkawire.codec.batches import Record, header_bytes
+from kafkawire.codec.record_text import text_of
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
 MAX_HEADERS = 10_000
@@ -56,16 +57,6 @@ def as_json(partition: Partition, record: Record) -> dict[str, Any]:
 def headers_text(record: Record) -> list[list[Any]]:
     """Return [name, value] of each header, as `text_of` does."""
     return [[text_of(header_bytes(name)), text_of(value)] for name, value in record.headers]
-
-
-def text_of(value: bytes | None) -> Any:
-    """Return UTF-8 as text, other bytes as {"base64": ...}."""
-    if value is None:
-        return None
-    try:
-        return bytes(value).decode("utf-8")
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
 
 
 def record_of(line: str) -> Parsed:

@@ -221,7 +221,12 @@ ACCESS: dict[int, ApiAccess] = {
         items=(("DELETE group", "30 for the whole request"), ("READ topic", "29")),
     ),
     GROUP_ACTIVITY: ApiAccess(_group(_O.DESCRIBE)),
-    TIER: ApiAccess(_cluster(_O.ALTER)),
+    TIER: ApiAccess(
+        items=(
+            ("ALTER cluster, for all but the map of offsets", "31 for the whole request"),
+            ("DESCRIBE topic, for its map of offsets", "as if it did not exist"),
+        )
+    ),
     DESCRIBE_SCHEDULES: ApiAccess(
         items=((_DESCRIBE_TOPIC, "29; hidden when all topics are asked for"),)
     ),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafkawire.handlers.context import RequestContext
+from kafkawire.security.acls.model import Operation
 
 MAX_PARTITIONS = 200
 """Partitions of one answer: those that a page shows."""
@@ -15,14 +16,19 @@ are listed; `segments_left_out` counts the others."""
 
 
 async def read_map(ctx: RequestContext, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the partitions `partitions` of the topic `topic` that this broker leads. ValueError.
+    """Return the partitions `partitions` of the topic `topic` that this broker leads. ValueError;
+    a topic that the client may not describe does not exist for it.
 
     Each has its log start, the offset at which its journals begin, its high watermark, and its
     segments by offset: [base, end, id, bytes, has a file here, uuid of the object or null,
     creation in ms since 1970].
     """
     topic, indexes = arguments.get("topic"), arguments.get("partitions")
-    if not isinstance(topic, str) or topic not in ctx.broker.catalog.by_name:
+    if (
+        not isinstance(topic, str)
+        or not ctx.may_topic(Operation.DESCRIBE, topic)
+        or topic not in ctx.broker.catalog.by_name
+    ):
         raise ValueError(f"topic {topic!r} does not exist")
     if not isinstance(indexes, list) or not all(isinstance(each, int) for each in indexes):
         raise ValueError("partitions: it must be a list of partition numbers")

@@ -12,6 +12,7 @@ from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.offset_map import read_map, sum_bytes
 from kafkawire.handlers.share_locks import list_locks
 from kafkawire.messages.tier import TierRequest, TierResponse
+from kafkawire.security.acls.model import CLUSTER_NAME, Operation, ResourceKind
 
 MAX_ARGUMENTS_BYTES = 64 << 10
 """Maximum size of the arguments; no valid command has as many."""
@@ -26,6 +27,7 @@ async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
     """
     if req.command == "map":
         return await _map(ctx, req)
+    ctx.check(Operation.ALTER, ResourceKind.CLUSTER, CLUSTER_NAME)
     commands = ctx.broker.tier_commands
     if req.command == "bytes":
         return TierResponse(body=json.dumps(await sum_bytes(ctx)).encode())

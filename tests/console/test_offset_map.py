@@ -1,6 +1,6 @@
 """Where records are: from ListOffsets, and from the segments of a kafkawire broker.
 
-Covers: kafkawire.handlers.offset_map.
+Covers: kafkawire.handlers.offset_map, kafkawire.handlers.tier.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.tier import CommandRefused, send_command
+from kafkawire.codec.errors import ErrorCode
 from kafkawire.console.views.offset_map import (
     MAX_SPANS,
     MapSpan,
@@ -26,6 +28,10 @@ from kafkawire.console.views.offset_map import (
 from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.topics import TopicDetail, describe_topic
 from kafkawire.console.web.rendering import MIN_WIDTH, WIDTH, bars
+from kafkawire.security.acls.model import Operation, ResourceKind
+from tests.handlers.test_access import allow, guarded
+from tests.kit.access_cases import rule
+from tests.kit.server import port_of
 from tests.kit.tier.commands import (
     URL,
     Typed,
@@ -152,3 +158,24 @@ async def test_map_shows_what_is_only_in_the_bucket(
         await tier.produce("t", 3, local_retention_ms="1")
         found = await until(tier, lambda spans: spans == [(0, 3, REMOTE)])
         assert found.remote_share == 1
+
+
+async def test_map_needs_the_right_to_describe_the_topic(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as (server, _):
+
+        def refusal(command: str, **arguments: Any) -> str:
+            with Cluster(f"127.0.0.1:{port_of(server)}") as cluster:
+                try:
+                    send_command(cluster, command, **arguments)
+                except CommandRefused as refused:
+                    return str(refused)
+            return ""
+
+        for topic in ("t", "absent"):  # which topics exist is hidden
+            text = await asyncio.to_thread(refusal, "map", topic=topic, partitions=[0])
+            assert text == f"tier map: topic {topic!r} does not exist"
+        await allow(server, rule(Operation.DESCRIBE, ResourceKind.TOPIC, "t"))
+        assert await asyncio.to_thread(refusal, "map", topic="t", partitions=[0]) == ""
+        # All other commands are for administrators.
+        text = await asyncio.to_thread(refusal, "why")
+        assert text == f"tier why: {int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)}"

@@ -20,6 +20,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.offsets import call_coordinator, commit
 from kafkawire.console.app import application
 from kafkawire.console.views import snapshot
+from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.web.frame import ConsoleOptions
 from kafkawire.console.web.rendering import link, number, percent, utc
 from kafkawire.testing import InProcessBroker, TopicProducer, broker, create_topic
@@ -123,6 +124,9 @@ def test_hostile_parameters_are_text(pages: TestClient, text: str) -> None:
         link("topics", ORDERS, "records", text=text, key=text),
         link("topics", ORDERS, "records", where=text),
         link("topics", ORDERS, "records", after=text),
+        link("topics", ORDERS, "records", filter=text),
+        link("topics", ORDERS, "records", pattern=text),
+        link("search", q=text),
         link("groups", q=text),
         link("group", name=text + "?"),
         link("nothing", text),
@@ -176,12 +180,15 @@ def test_members_of_a_real_consumer_are_shown(running: InProcessBroker, pages: T
     assert "&lt;b&gt;client&lt;/b&gt;" in text
     assert f"1 member, lag {RECORDS - 1} over {PARTITIONS} partitions" in text
     assert "Nothing stops the group" in text
+    with Cluster(running.bootstrap) as cluster:
+        left = snapshot.take_snapshot(cluster, OwnBroker()).groups["real"]
+    assert (left.members, left.lag) == (0, RECORDS - 1), "partitions without a commit count, too"
 
 
 def test_records_are_read_from_an_offset_on(pages: TestClient) -> None:
     url = f"/topics/{ORDERS}/records?where=offset&partition=1&at=29"
     text = pages.get(url).text
-    assert "1 records in 1 offsets of 1 partition;" in text
+    assert "Searched offsets 29 to 30 of 0 to 30 in partition 1: 1 match" in text
     assert "key-88" in text
     assert "Continue" not in text
     assert "Continue" in pages.get(f"/topics/{ORDERS}/records?where=oldest&limit=1").text

@@ -15,7 +15,10 @@ import pytest
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import ClientConnection
-from kafkawire.client.errors import ClientError
+from kafkawire.client.errors import BrokerError, ClientError
+from kafkawire.client.lag import known_offsets
+from kafkawire.client.offsets import LATEST, call_coordinator, commit, list_offsets
+from kafkawire.console.views import snapshot
 from kafkawire.console.views.groups import list_groups_page
 from kafkawire.console.views.health import judge
 from kafkawire.console.views.offset_map import RecordPlace
@@ -30,11 +33,13 @@ from kafkawire.console.views.snapshot import (
     PartitionSnapshot,
     SnapshotCache,
     TopicSnapshot,
+    count_snapshot,
     take_snapshot,
 )
 from kafkawire.console.views.topics import SORTS, describe_topic, list_topics
 from kafkawire.messages.registry import TIER
 from kafkawire.testing import InProcessBroker, TopicProducer, broker, create_topic
+from tests.console.conftest import ORDERS, PARTITIONS, RECORDS
 
 
 class NoPool(ClusterPool):
@@ -92,12 +97,115 @@ def test_number_of_requests_does_not_depend_on_topics(
         before, sent = sent.copy(), Counter()
         for number in range(30):
             create_topic(running.bootstrap, f"many-{number}", partitions=2)
+            name, at = f"group-{number}", {(f"many-{number}", 0): 0, (f"many-{number}", 1): 0}
+            call_coordinator(lambda name=name, at=at: commit(cluster, name, at))  # type: ignore[misc]
         sent.clear()
         many = take_snapshot(cluster, own)
-        assert len(many.topics) == len(few.topics) + 30
-        assert sent == before
+        assert len(many.topics) >= len(few.topics) + 30
+        assert len(many.groups) >= 30
+        assert many.groups["group-7"].topics == {"many-7": 0}
+        # The first group of a cluster needs two that describe groups and read their offsets.
+        assert sent - before <= Counter(["DescribeGroupsRequest", "OffsetFetchRequest"])
         assert "GroupActivityRequest" not in sent
     assert own.known is True
+
+
+def test_large_cluster_has_names_first_and_the_same_numbers_later(
+    running: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Cluster(running.bootstrap) as cluster:
+        own = OwnBroker()
+        call_coordinator(lambda: commit(cluster, "numbers", {(ORDERS, 0): 5}))
+        whole = take_snapshot(cluster, own)
+        monkeypatch.setattr(snapshot, "MAX_COUNTED_AT_ONCE", 1)
+        names = take_snapshot(cluster, own)
+        assert (whole.counted, names.counted) == (True, False)
+        assert (names.topics.keys(), names.groups.keys()) == (
+            whole.topics.keys(),
+            whole.groups.keys(),
+        )
+        assert names.groups["numbers"].lag is None
+        counted = count_snapshot(cluster, own, names)
+    assert counted.groups["numbers"].lag == RECORDS // PARTITIONS - 5
+    assert counted.topics == whole.topics
+    assert counted.groups == whole.groups
+
+
+def test_offsets_are_known_next_to_a_partition_with_an_error(running: InProcessBroker) -> None:
+    wrong = {(ORDERS, PARTITIONS): 1, ("absent", 0): 1}
+    with Cluster(running.bootstrap) as cluster:
+        led_by = {(ORDERS, 0): 1, **wrong}
+        found = known_offsets(cluster, led_by, LATEST, led_by)
+        assert found == {(ORDERS, 0): RECORDS // PARTITIONS}
+        with pytest.raises(BrokerError, match=f"{ORDERS}-{PARTITIONS}"):
+            list_offsets(cluster, dict.fromkeys(wrong, LATEST), led_by)
+
+
+def test_pages_wait_for_names_only_and_numbers_follow() -> None:
+    counting, may_end = threading.Event(), threading.Event()
+    now, taken = 100.0, 0
+
+    def take(cluster: Cluster, own: OwnBroker) -> ClusterSnapshot:
+        nonlocal taken
+        taken += 1
+        return made_of([topic(f"t{taken}", partition(log_end=None))], counted=False)
+
+    def count(cluster: Cluster, own: OwnBroker, found: ClusterSnapshot) -> ClusterSnapshot:
+        counting.set()
+        may_end.wait(60)
+        return made_of([topic(f"t{taken}", partition(log_end=taken))])
+
+    cache = SnapshotCache(NoPool("127.0.0.1:1"), OwnBroker(), lambda: now, take, count)
+    first = cache.read()
+    assert counting.wait(60)
+    assert first.snapshot is not None
+    assert (list(first.snapshot.topics), first.snapshot.counted) == (["t1"], False)
+    assert "their numbers follow" in judge(first).sentence
+    assert cache.read() is first, "no page waits for the numbers"
+    may_end.set()
+    cache.close()
+    second = cache.read()
+    assert second.snapshot is not None
+    assert second.snapshot.counted
+    now += snapshot.FRESH_S
+    may_end.clear()
+    assert cache.read() is second, "numbers stay until there are newer ones"
+    may_end.set()
+    cache.close()
+    third = cache.read()
+    assert third.rates == {}
+    assert third.snapshot is not None
+    assert list(third.snapshot.topics) == ["t2"]
+
+
+def test_failure_of_a_large_cluster_is_published_and_ends() -> None:
+    now, fails = 100.0, False
+
+    def take(cluster: Cluster, own: OwnBroker) -> ClusterSnapshot:
+        if fails:
+            raise ClientError("it is gone")
+        return made_of([topic("t")], counted=False)
+
+    cache = SnapshotCache(
+        NoPool("127.0.0.1:1"),
+        OwnBroker(),
+        lambda: now,
+        take,
+        lambda _, __, found: made_of([topic("t")]),
+    )
+    cache.read()
+    cache.close()
+    fails = True
+    for later in (snapshot.FRESH_S, snapshot.FRESH_S + snapshot.STALE_S):
+        now += later
+        cache.read()
+        cache.close()
+        assert cache.read().failure == "it is gone"
+    fails = False
+    now += snapshot.FRESH_S
+    cache.read()
+    cache.close()
+    assert cache.read().failure == ""
 
 
 def test_cache_asks_once_for_all_readers() -> None:

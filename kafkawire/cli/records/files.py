@@ -29,9 +29,9 @@ from kafkawire.client.record_text import (
     headers_text,
     integer,
     record_of,
-    text_of,
 )
 from kafkawire.codec.batches import Record, header_text
+from kafkawire.codec.record_text import text_of
 from kafkawire.extras import need
 
 # Parquet files of records, by pyarrow.

@@ -51,6 +51,9 @@ def judge(known: Known) -> Health:
     if snapshot is None:
         return Health(False, "Nothing is known of the broker yet.", [])
     findings = sorted(_findings(snapshot), key=lambda each: not each.broken)
+    if not snapshot.counted:
+        size = count(len(snapshot.topics), "topic"), count(len(snapshot.groups), "group")
+        return Health(not findings, f"{size[0]}, {size[1]}; their numbers follow.", findings)
     facts = (
         f"{count(len(snapshot.topics), 'topic')}, {known.rate:,.0f} records/s in, "
         f"{count(len(snapshot.groups), 'group')} with a lag of {snapshot.lag:,}."

@@ -19,10 +19,20 @@ from typing import NamedTuple
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import Fetched, fetch, find_delivered_batches
-from kafkawire.client.offsets import EARLIEST, LATEST, Partition, leaders, list_offsets
-from kafkawire.codec.batches import BatchHead, Record, header_bytes, records
+from kafkawire.client.offsets import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    Partition,
+    leaders,
+    list_offsets,
+)
+from kafkawire.codec.batches import TRANSACTIONAL, BatchHead, Record, header_bytes, records
 from kafkawire.codec.compression import name_codec
 from kafkawire.codec.errors import KafkaError
+from kafkawire.console.views.record_filter import RecordTest, compile_test
+from kafkawire.plural import count
+from kafkawire.units import size
 
 MAX_RECORDS = 500
 """Records of one page."""
@@ -41,6 +51,9 @@ WAIT_MS = 500
 FIRST_WINDOW = 1
 """Offsets that a search from the end reads first in each partition: its last batch comes whole."""
 WIDER = 4
+ENDED = "ended"
+MAX_OUTCOMES = 20
+"""Batches of a page whose transactions' outcomes are requested, a Fetch for each."""
 MAX_OFFSETS = 2**63 - 1
 MAX_NEEDLE = 1000
 """Characters of a text to search for."""
@@ -57,7 +70,7 @@ class RecordOrder(StrEnum):
 class RecordQuery:
     """Records to read. `positions`: by partition, the first offset (FORWARD), or the one after the
     last (BACKWARD); others begin at `time_ms`, or at the log start or end. `partition`: only this
-    one. `text`: in key, value or headers; `key`: exactly."""
+    one. `key`, `text`, `filter`, `pattern`: see compile_test."""
 
     topic: str
     order: RecordOrder = RecordOrder.BACKWARD
@@ -67,10 +80,17 @@ class RecordQuery:
     text: str = ""
     key: str | None = None
     limit: int = 50
+    filter: str = ""
+    pattern: str = ""
+
+    def test(self) -> RecordTest:
+        """Return the test of what the query keeps. FilterRefused."""
+        return compile_test(self.key, self.text, self.filter, self.pattern)
 
 
 class FoundRecord(NamedTuple):
-    """A record and the batch that it is in: its offsets, codec and size."""
+    """A record and the batch that it is in: its offsets, codec and size. `transaction`: "open",
+    "committed", "aborted"; "ended" if it was not asked which; empty: in none."""
 
     partition: int
     offset: int
@@ -82,6 +102,8 @@ class FoundRecord(NamedTuple):
     codec: str
     batch_bytes: int
     producer_id: int
+    producer_epoch: int = -1
+    transaction: str = ""
 
 
 class SearchedRange(NamedTuple):
@@ -107,6 +129,24 @@ class RecordPage(NamedTuple):
     offsets: int
     fetched_bytes: int
     seconds: float
+
+    @property
+    def sentence(self) -> str:
+        """Return what was searched, and why the search ended."""
+        number = count(len(self.records), "match", "matches")
+        if len(self.searched) == 1:
+            (one,) = self.searched
+            where = (
+                f"offsets {one.first:,} to {one.end:,} of {one.log_start:,} to {one.log_end:,} in "
+                f"partition {one.partition}"
+            )
+        else:
+            total = sum(each.log_end - each.log_start for each in self.searched)
+            where = f"{self.offsets:,} of {total:,} offsets in {len(self.searched):,} partitions"
+        return (
+            f"Searched {where}: {number}, {size(self.fetched_bytes)} read in "
+            f"{self.seconds:.2f} s; stopped because {self.stopped}."
+        )
 
 
 @dataclass(slots=True)
@@ -159,8 +199,7 @@ class _Reader:
         self._clock = clock
         self._begun = clock()
         self._budget = budget_bytes
-        self._needle = query.text.encode()
-        self._key = None if query.key is None else query.key.encode()
+        self._matches = query.test()
 
     @property
     def seconds(self) -> float:
@@ -184,7 +223,8 @@ class _Reader:
             part = _Part(heads[0].base_offset, heads[-1].last_offset + 1, [])
             for record, head in self._records(got):
                 if self._matches(record) and record.offset < end:
-                    part.found.append(_found_record(span.partition, record, head))
+                    found = _found_record(span.partition, record, head, got.last_stable)
+                    part.found.append(found)
                     self.kept += len(record.value or b"") + len(record.key or b"")
                     if len(part.found) >= most:
                         part.after = record.offset + 1
@@ -211,19 +251,39 @@ class _Reader:
         if self.seconds >= BUDGET_S:
             raise _Spent(f"{BUDGET_S:.0f} s have passed, the bound of one page")
 
-    def _matches(self, record: Record) -> bool:
-        if self._key is not None and record.key != self._key:
-            return False
-        needle = self._needle
-        return (
-            not needle
-            or needle in (record.key or b"")
-            or needle in (record.value or b"")
-            or any(
-                needle in header_bytes(name) or needle in (value or b"")
-                for name, value in record.headers
-            )
+
+def _find_transactions(
+    cluster: Cluster, topic: str, nodes: Mapping[int, int], kept: list[FoundRecord]
+) -> list[FoundRecord]:
+    """Return the records with the outcomes of their transactions, of MAX_OUTCOMES batches. `nodes`:
+    the leader of each partition."""
+    outcomes: dict[tuple[int, int], str] = {}
+    for each in kept:
+        place = each.partition, each.batch[0]
+        if each.transaction == ENDED and place not in outcomes and len(outcomes) < MAX_OUTCOMES:
+            outcomes[place] = _outcome(cluster, topic, nodes[each.partition], each)
+    return [
+        each._replace(transaction=outcomes.get((each.partition, each.batch[0]), ENDED))
+        if each.transaction == ENDED
+        else each
+        for each in kept
+    ]
+
+
+def _outcome(cluster: Cluster, topic: str, node: int, record: FoundRecord) -> str:
+    """Return how the transaction of a record ended: an aborted one of its producer that overlaps
+    the batch, and began before its end, is its own."""
+    first = record.batch[0]
+    try:
+        got = fetch(
+            cluster, node, (topic, record.partition), first, max_bytes=1, isolation=READ_COMMITTED
         )
+    except ClientError:
+        return ENDED
+    aborted = any(
+        producer == record.producer_id and began <= first for producer, began in got.aborted
+    )
+    return "aborted" if aborted else "committed"
 
 
 def read_records(
@@ -243,6 +303,9 @@ def read_records(
     except _Spent as spent:
         stopped = str(spent)
     kept = _merge(query, spans)
+    nodes = {span.partition: span.node for span in spans}
+    if any(each.transaction == ENDED for each in kept):
+        kept = _find_transactions(cluster, query.topic, nodes, kept)
     if not stopped:
         stopped = _reason(query, spans, len(kept))
     more = {
@@ -369,7 +432,10 @@ def _merge(query: RecordQuery, spans: Sequence[_Span]) -> list[FoundRecord]:
     return kept
 
 
-def _found_record(partition: int, record: Record, head: BatchHead) -> FoundRecord:
+def _found_record(partition: int, record: Record, head: BatchHead, last_stable: int) -> FoundRecord:
+    transaction = ""
+    if head.attributes & TRANSACTIONAL:
+        transaction = ENDED if record.offset < last_stable else "open"
     return FoundRecord(
         partition,
         record.offset,
@@ -381,4 +447,6 @@ def _found_record(partition: int, record: Record, head: BatchHead) -> FoundRecor
         name_codec(head.codec),
         head.size_bytes,
         head.producer_id,
+        head.producer_epoch,
+        transaction,
     )

@@ -8,15 +8,22 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.groups import GroupListing, list_groups
-from kafkawire.client.lag import GroupLag, known_offsets, lag_of
+from kafkawire.client.lag import (
+    GroupLag,
+    complete,
+    find_subscribed_topics,
+    known_offsets,
+    observe_groups,
+    set_bounds,
+)
 from kafkawire.client.offsets import EARLIEST, LATEST, Partition
 from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.pool import ClusterPool
@@ -25,6 +32,9 @@ LIST_OFFSETS = 2
 EARLIEST_LOCAL, LATEST_TIERED = -4, -5
 SINCE_LOCAL, SINCE_TIERED = 8, 9
 """The versions of ListOffsets with these (KIP-405, KIP-1005)."""
+MAX_COUNTED_AT_ONCE = 1000
+"""Partitions and groups of a cluster whose first snapshot has numbers, which take about 50
+microseconds each; with more, the first has names only."""
 
 
 class PartitionSnapshot(NamedTuple):
@@ -89,6 +99,7 @@ class GroupSnapshot(NamedTuple):
     lag: int | None
     topics: Mapping[str, int]
     committed: Mapping[Partition, int]
+    coordinator: int = -1
     error: str = ""
 
 
@@ -104,7 +115,8 @@ class NodeState(NamedTuple):
 @dataclass(frozen=True)
 class ClusterSnapshot:
     """A cluster at `at_ms`. `tier`: see OwnBroker.read_tier; `refused`: sentences on what could not
-    be read, such as for lack of a right."""
+    be read, such as for lack of a right; `counted`: whether it has offsets and lags, or only names
+    and states."""
 
     at_ms: int
     cluster_id: str
@@ -114,6 +126,7 @@ class ClusterSnapshot:
     groups: Mapping[str, GroupSnapshot]
     tier: Mapping[str, Any] | None = None
     refused: tuple[str, ...] = ()
+    counted: bool = True
 
     @cached_property
     def lag(self) -> int:
@@ -147,18 +160,18 @@ class ClusterSnapshot:
 
 
 def take_snapshot(cluster: Cluster, own: OwnBroker) -> ClusterSnapshot:
-    """Read all topics and groups. ClientError if the broker does not answer; what it refuses is
-    named in the result."""
+    """Read all topics and groups; of a large cluster without numbers, which `count_snapshot` adds.
+    ClientError if the broker does not answer; what it refuses is named in the result."""
     answer = cluster.metadata(None)
     at_ms = time.time_ns() // 1_000_000
-    topics = read_topics(cluster, [row for row in answer.topics if not row.error_code])
+    topics = _read_names(row for row in answer.topics if not row.error_code)
     refused: list[str] = []
-    groups: dict[str, GroupSnapshot] = {}
+    listed: list[GroupListing] = []
     try:
-        groups = _read_groups(cluster, list_groups(cluster))
+        listed = list_groups(cluster)
     except BrokerError as error:
         refused.append(str(error))
-    return ClusterSnapshot(
+    found = ClusterSnapshot(
         at_ms=at_ms,
         cluster_id=answer.cluster_id or "",
         controller=answer.controller_id,
@@ -167,83 +180,130 @@ def take_snapshot(cluster: Cluster, own: OwnBroker) -> ClusterSnapshot:
             for row in sorted(answer.brokers, key=lambda row: row.node_id)
         ),
         topics=topics,
-        groups=groups,
-        tier=own.read_tier(cluster),
+        groups={
+            row.group: GroupSnapshot(
+                row.group, row.state, row.kind, 0, None, {}, {}, row.coordinator
+            )
+            for row in listed
+        },
         refused=tuple(refused),
+        counted=False,
+    )
+    size = len(listed) + sum(len(topic.partitions) for topic in topics.values())
+    return count_snapshot(cluster, own, found) if size <= MAX_COUNTED_AT_ONCE else found
+
+
+def count_snapshot(cluster: Cluster, own: OwnBroker, found: ClusterSnapshot) -> ClusterSnapshot:
+    """Return a snapshot with the offsets of its topics and the lags of its groups as they are now.
+    ClientError."""
+    at_ms = time.time_ns() // 1_000_000
+    tier = own.read_tier(cluster)
+    topics = _read_offsets(cluster, found.topics, tiered=tier is not None or not own.known)
+    return replace(
+        found,
+        at_ms=at_ms,
+        topics=topics,
+        groups=_read_groups(cluster, found.groups, topics),
+        tier=tier,
+        counted=True,
     )
 
 
-def read_topics(cluster: Cluster, rows: list[Any]) -> dict[str, TopicSnapshot]:
+def read_topics(cluster: Cluster, rows: Iterable[Any]) -> dict[str, TopicSnapshot]:
     """Return the state of topics, by name; `rows`: of a MetadataResponse."""
-    led_by: dict[Partition, int] = {
-        (topic.name, row.partition_index): row.leader_id
-        for topic in rows
-        for row in topic.partitions
-    }
-    version = cluster.first.version(LIST_OFFSETS)
-    starts = known_offsets(cluster, led_by, EARLIEST, led_by)
-    ends = known_offsets(cluster, led_by, LATEST, led_by)
-    local = tiered = dict[Partition, int]()
-    if version >= SINCE_LOCAL:
-        local = known_offsets(cluster, led_by, EARLIEST_LOCAL, led_by)
-    if version >= SINCE_TIERED:
-        tiered = known_offsets(cluster, led_by, LATEST_TIERED, led_by)
+    return _read_offsets(cluster, _read_names(rows))
 
-    def partition(name: str, row: Any) -> PartitionSnapshot:
-        place = name, row.partition_index
-        at = tiered.get(place, -1)
-        return PartitionSnapshot(
-            row.partition_index,
-            row.leader_id,
-            tuple(row.replica_nodes),
-            tuple(row.isr_nodes),
-            starts.get(place),
-            ends.get(place),
-            local.get(place),
-            at + 1 if at >= 0 else None,
-        )
 
+def _read_names(rows: Iterable[Any]) -> dict[str, TopicSnapshot]:
+    """Return topics without offsets, by name in order; `rows`: of a MetadataResponse."""
     return {
         topic.name: TopicSnapshot(
             topic.name,
             topic.topic_id,
             topic.is_internal,
             tuple(
-                partition(topic.name, row)
+                PartitionSnapshot(
+                    row.partition_index, row.leader_id, tuple(row.replica_nodes),
+                    tuple(row.isr_nodes), None, None, None, None,
+                )
                 for row in sorted(topic.partitions, key=lambda row: row.partition_index)
             ),
         )
         for topic in sorted(rows, key=lambda topic: topic.name)
+    }  # fmt: skip
+
+
+def _read_offsets(
+    cluster: Cluster, topics: Mapping[str, TopicSnapshot], tiered: bool = True
+) -> dict[str, TopicSnapshot]:
+    """Return topics with the offsets of their partitions. `tiered`: some may have a remote tier."""
+    led_by: dict[Partition, int] = {
+        (name, row.partition): row.leader
+        for name, topic in topics.items()
+        for row in topic.partitions
+    }
+    version = cluster.first.version(LIST_OFFSETS)
+    starts = known_offsets(cluster, led_by, EARLIEST, led_by)
+    ends = known_offsets(cluster, led_by, LATEST, led_by)
+    last_tiered = local = dict[Partition, int]()
+    if tiered and version >= SINCE_TIERED:
+        last_tiered = known_offsets(cluster, led_by, LATEST_TIERED, led_by)
+    if tiered and version >= SINCE_LOCAL:
+        # What has nothing in the remote tier is local from its log start on.
+        some = led_by if version < SINCE_TIERED else {p for p, at in last_tiered.items() if at >= 0}
+        local = known_offsets(cluster, some, EARLIEST_LOCAL, led_by)
+
+    def partition(name: str, row: PartitionSnapshot) -> PartitionSnapshot:
+        place = name, row.partition
+        at = last_tiered.get(place, -1)
+        return row._replace(
+            log_start=starts.get(place),
+            log_end=ends.get(place),
+            local_start=local.get(place),
+            tiered_end=at + 1 if at >= 0 else None,
+        )
+
+    return {
+        name: replace(topic, partitions=tuple(partition(name, row) for row in topic.partitions))
+        for name, topic in topics.items()
     }
 
 
-def _read_groups(cluster: Cluster, listed: list[GroupListing]) -> dict[str, GroupSnapshot]:
-    try:
-        found = lag_of(cluster, [(row.group, row.coordinator) for row in listed], activity=False)
-    except BrokerError:  # one of them, such as a group that was deleted meanwhile
-        return {row.group: _read_group(cluster, row) for row in listed}
-    return {row.group: _group_state(row, each) for row, each in zip(listed, found, strict=True)}
+def _read_groups(
+    cluster: Cluster, groups: Mapping[str, GroupSnapshot], topics: Mapping[str, TopicSnapshot]
+) -> dict[str, GroupSnapshot]:
+    """Return groups with their lags, by the log ends of the topics."""
+    observed = observe_groups(cluster, [(each.group, each.coordinator) for each in groups.values()])
+    known = [each for each in observed.values() if not isinstance(each, BrokerError)]
+    leaders, starts, ends = dict[Partition, int](), dict[Partition, int](), dict[Partition, int]()
+    read = {row.partition[0] for each in known for row in each.partitions}
+    read |= {topic for each in known for topic in find_subscribed_topics(each.description)}
+    for name in read & topics.keys():
+        for row in topics[name].partitions:
+            place = name, row.partition
+            leaders[place] = row.leader
+            if row.log_start is not None:
+                starts[place] = row.log_start
+            if row.log_end is not None:
+                ends[place] = row.log_end
+    complete(known, leaders)
+    set_bounds(known, leaders, starts, ends, {})
+    return {name: _group_state(group, observed[name]) for name, group in groups.items()}
 
 
-def _read_group(cluster: Cluster, listed: GroupListing) -> GroupSnapshot:
-    try:
-        (found,) = lag_of(cluster, [(listed.group, listed.coordinator)], activity=False)
-    except BrokerError as error:
-        return GroupSnapshot(listed.group, listed.state, listed.kind, 0, None, {}, {}, str(error))
-    return _group_state(listed, found)
-
-
-def _group_state(listed: GroupListing, found: GroupLag) -> GroupSnapshot:
+def _group_state(listed: GroupSnapshot, found: GroupLag | BrokerError) -> GroupSnapshot:
+    if isinstance(found, BrokerError):  # such as a group that was deleted meanwhile
+        return listed._replace(error=str(found))
     description = found.description
-    topics = {name: sum(row.lag or 0 for row in rows) for name, rows in found.by_topic().items()}
-    return GroupSnapshot(
-        listed.group,
-        description.state or listed.state,
-        listed.kind or description.kind,
-        len(description.members),
-        found.totals().lag,
-        topics,
-        {row.partition: row.committed for row in found.partitions if row.committed is not None},
+    return listed._replace(
+        state=description.state or listed.state,
+        kind=listed.kind or description.kind,
+        members=len(description.members),
+        lag=found.totals().lag,
+        topics={name: sum(row.lag or 0 for row in rows) for name, rows in found.by_topic().items()},
+        committed={
+            row.partition: row.committed for row in found.partitions if row.committed is not None
+        },
     )
 
 
@@ -252,9 +312,10 @@ def _group_state(listed: GroupListing, found: GroupLag) -> GroupSnapshot:
 
 FRESH_S = 2.0
 """A snapshot of this age is shown as it is."""
-REST = 10
-"""A snapshot of a large cluster is shown for this many times as long as it took, so that the
-console keeps the brokers busy for a tenth of the time at most."""
+REST, REST_LARGE = 10, 60
+"""A snapshot is shown for this many times as long as it took, so that the console keeps the brokers
+busy for a tenth of the time at most; with a large cluster it would be each produce in ten that
+waits, so it is about half a minute."""
 STALE_S = 15.0
 """A snapshot that is this much older is not shown: a page waits for the next."""
 PATIENCE_S = 5.0
@@ -289,7 +350,8 @@ class Known:
 
 class SnapshotCache:
     """The newest snapshot of a cluster. It is taken when a page needs one, by one thread at a time,
-    and never while no page is open."""
+    and never while no page is open. Numbers of a large cluster are read by a thread of its own,
+    while pages show names, or the numbers before."""
 
     def __init__(
         self,
@@ -297,14 +359,19 @@ class SnapshotCache:
         own: OwnBroker,
         clock: Callable[[], float] = time.monotonic,
         take: Callable[[Cluster, OwnBroker], ClusterSnapshot] = take_snapshot,
+        count: Callable[[Cluster, OwnBroker, ClusterSnapshot], ClusterSnapshot] = count_snapshot,
     ) -> None:
         self._pool = pool
         self._own = own
         self._clock = clock
         self._take = take
+        self._count = count
         self._known = Known()
+        self._counted: ClusterSnapshot | None = None
+        self._large = False
         self._until = clock() - STALE_S
         self._taking = threading.Lock()
+        self._counting: threading.Thread | None = None
         self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
 
     def read(self) -> Known:
@@ -313,33 +380,82 @@ class SnapshotCache:
         late_s = self._clock() - self._until
         if late_s < 0:
             return self._known
-        if not self._taking.acquire(timeout=PATIENCE_S if late_s >= STALE_S else 0):
+        stale = late_s >= STALE_S
+        if not self._taking.acquire(timeout=PATIENCE_S if stale else 0):
             return self._known
+        going_on = False
         try:
             begun = self._clock()
             if begun >= self._until:
-                self._known = self._refresh()
-                now = self._clock()
-                self._until = now + max(FRESH_S, REST * (now - begun))
+                snapshot, going_on = None, True
+                if stale or not self._large:
+                    snapshot = self._ask(self._take_next, begun)
+                    going_on = snapshot is not None and not snapshot.counted
+                if going_on:
+                    self._counting = threading.Thread(
+                        target=self._count_and_release, args=(snapshot, begun), daemon=True
+                    )
+                    self._counting.start()
             return self._known
+        finally:
+            if not going_on:
+                self._taking.release()
+
+    def close(self) -> None:
+        """Wait until no thread uses the connections."""
+        if self._counting is not None:
+            self._counting.join(PATIENCE_S)
+
+    def _count_and_release(self, snapshot: ClusterSnapshot | None, begun: float) -> None:
+        """Add numbers to a snapshot, or take one with numbers."""
+
+        def read(cluster: Cluster) -> ClusterSnapshot:
+            found = self._take_next(cluster) if snapshot is None else snapshot
+            return found if found.counted else self._count(cluster, self._own, found)
+
+        try:
+            self._ask(read, begun)
         finally:
             self._taking.release()
 
-    def _refresh(self) -> Known:
+    def _take_next(self, cluster: Cluster) -> ClusterSnapshot:
+        found = self._take(cluster, self._own)
+        self._large = not found.counted
+        return found
+
+    def _ask(
+        self, read: Callable[[Cluster], ClusterSnapshot], begun: float
+    ) -> ClusterSnapshot | None:
+        """Read a snapshot and publish it, or why there is none."""
         last = self._known
+        snapshot = None
         try:
             with self._pool.lend() as cluster:
-                snapshot = self._take(cluster, self._own)
+                snapshot = read(cluster)
         except ClientError as failure:
-            return Known(last.snapshot, str(failure), last.rates, last.samples)
+            self._known = Known(last.snapshot, str(failure), last.rates, last.samples)
+        else:
+            self._known = self._publish(snapshot)
+        now = self._clock()
+        if snapshot is not None and not snapshot.counted:
+            self._until = now  # until it has numbers, which are being read
+        else:
+            rest = REST_LARGE if self._large else REST
+            self._until = now + max(FRESH_S, rest * (now - begun))
+        return snapshot
+
+    def _publish(self, snapshot: ClusterSnapshot) -> Known:
         rates: dict[str, float] = {}
         total = 0.0
-        if last.snapshot is not None:
-            seconds = max(0.001, (snapshot.at_ms - last.snapshot.at_ms) / 1000)
+        last = self._counted
+        if snapshot.counted and last is not None:
+            seconds = max(0.001, (snapshot.at_ms - last.at_ms) / 1000)
             for name, topic in snapshot.topics.items():
-                before = last.snapshot.topics.get(name)
+                before = last.topics.get(name)
                 if before is not None and before.topic_id == topic.topic_id:
                     rates[name] = max(0, topic.written - before.written) / seconds
                     total += 0 if topic.internal else rates[name]
             self._samples.append(Sample(snapshot.at_ms, total, snapshot.lag))
+        if snapshot.counted:
+            self._counted = snapshot
         return Known(snapshot, "", rates, tuple(self._samples))

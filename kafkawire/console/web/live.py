@@ -47,7 +47,11 @@ def event(text: str, name: str = "") -> str:
 
 
 async def repeat(
-    streams: Streams, client: str, render: Callable[[], Awaitable[str]], check_s: float = CHECK_S
+    streams: Streams,
+    client: str,
+    render: Callable[[], Awaitable[str]],
+    check_s: float = CHECK_S,
+    checks: int = CHECKS,
 ) -> AsyncIterator[str]:
     """Yield what `render` returns as an event when it differs from the last one, else a comment,
     which shows a client that has gone. The server ends it with the connection; it ends itself if
@@ -63,6 +67,6 @@ async def repeat(
                 return
             yield event(text) if text != last else ":\n\n"
             last = text
-            for _ in range(CHECKS):
+            for _ in range(checks):
                 if not streams.stopping():
                     await asyncio.sleep(check_s)

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import HTTPConnection, Request
 
+from kafkawire.console.views.record_filter import FilterRefused
 from kafkawire.console.views.records import (
     MAX_NEEDLE,
     MAX_PARTITIONS,
@@ -29,7 +30,7 @@ class WrongInput(ValueError):
     """A parameter is invalid; the text is one sentence."""
 
     def __init__(self, name: str, value: str, allowed: str) -> None:
-        super().__init__(f"{name}={value[:100]}: it must be {allowed}")
+        super().__init__(f"{name}={value[:100]}: it must be {allowed}".rstrip("."))
 
 
 def text_param(request: HTTPConnection, name: str) -> str:
@@ -63,11 +64,11 @@ def read_number(name: str, text: str, low: int, high: int) -> int:
     return int(text)
 
 
-def record_query(topic: str, request: HTTPConnection) -> RecordQuery:
-    """Return what the parameters of a page of records ask for. WrongInput.
+def record_query(topic: str, request: HTTPConnection, most: int = MAX_RECORDS) -> RecordQuery:
+    """Return what the parameters of a page of records ask for, `most` records at most. WrongInput.
 
     `where`: one of WHERE, with its offset or time in `at`; `after` or `before`: positions at which
-    a search continues; `partition`, `key`, `text`, `limit`.
+    a search continues; `partition`, `limit`; `key`, `text`, `filter`, `pattern`: see compile_test.
     """
     partition = text_param(request, "partition")
     where, at = text_param(request, "where") or "newest", text_param(request, "at").strip()
@@ -87,7 +88,7 @@ def record_query(topic: str, request: HTTPConnection) -> RecordQuery:
         time_ms = parse_time("at", at)
     elif where not in WHERE:
         raise WrongInput("where", where, "one of " + ", ".join(WHERE))
-    return RecordQuery(
+    query = RecordQuery(
         topic=topic,
         order=order,
         partition=index,
@@ -95,8 +96,16 @@ def record_query(topic: str, request: HTTPConnection) -> RecordQuery:
         time_ms=time_ms,
         text=text_param(request, "text"),
         key=text_param(request, "key") or None,
-        limit=read_number("limit", text_param(request, "limit") or "50", 1, MAX_RECORDS),
+        limit=read_number("limit", text_param(request, "limit") or "50", 1, most),
+        filter=text_param(request, "filter").strip(),
+        pattern=text_param(request, "pattern"),
     )
+    try:
+        query.test()
+    except FilterRefused as refused:
+        allowed = f"a valid {refused.name}: {refused}"
+        raise WrongInput(refused.name, text_param(request, refused.name), allowed) from None
+    return query
 
 
 def parse_positions(name: str, text: str) -> dict[int, int]:

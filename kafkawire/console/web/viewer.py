@@ -35,4 +35,5 @@ class Viewer:
     def close(self) -> None:
         """Close the connections: those in use when they are free."""
         self.producer.close()
+        self.snapshots.close()
         self.pool.close()
