@@ -20,10 +20,10 @@ from kafkawire.client.record_text import (
     from_base64,
     headers_of,
     headers_text,
-    text_of,
 )
 from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.murmur2 import key_partition
+from kafkawire.codec.record_text import text_of
 from kafkawire.console.views.decoding import visible
 from kafkawire.console.views.plans import (
     Action,
