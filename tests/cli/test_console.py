@@ -93,7 +93,6 @@ def test_users_log_in_over_tls_and_changes_are_logged(tmp_path: Path) -> None:
                 (plan,) = re.findall(r'name="plan" value="([^"]+)"', page)
                 answer = browser.post("/apply", data={"csrf": token, "plan": plan})
                 assert "Topic made was created." in answer.text
-            process.send_signal(signal.SIGINT)
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)

@@ -15,7 +15,6 @@ import pytest
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.tier import CommandRefused, send_command
-from kafkawire.codec.errors import ErrorCode
 from kafkawire.console.views.offset_map import (
     MAX_SPANS,
     MapSpan,
@@ -178,4 +177,4 @@ async def test_map_needs_the_right_to_describe_the_topic(tmp_path: Path) -> None
         assert await asyncio.to_thread(refusal, "map", topic="t", partitions=[0]) == ""
         # All other commands are for administrators.
         text = await asyncio.to_thread(refusal, "why")
-        assert text == f"tier why: {int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)}"
+        assert "CLUSTER_AUTHORIZATION_FAILED" in text

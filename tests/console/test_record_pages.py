@@ -255,30 +255,30 @@ def test_live_records_begin_at_the_end_and_skip_what_is_too_much(
         TopicFollower(RecordQuery("busy")),
         TopicFollower(RecordQuery("busy", text="odd")),
     )
-    assert live.poll(cluster, 1) == ([], 0, "")
-    filtered.poll(cluster, 1)
+    assert live.read_new(cluster, 1) == ([], 0, "")
+    filtered.read_new(cluster, 1)
     for number in range(5):
         producer.send("busy", b"odd" if number % 2 else b"even", partition=number)
-    found = live.poll(cluster, 1)
+    found = live.read_new(cluster, 1)
     assert sorted((each.partition, each.offset) for each in found.records) == [
         (0, 1), (1, 0), (2, 0), (3, 0), (4, 0),
     ]  # fmt: skip
     assert found.skipped == 0
-    assert {each.partition for each in filtered.poll(cluster, 1).records} == {1, 3}
-    assert live.poll(cluster, 1).records == []
+    assert {each.partition for each in filtered.read_new(cluster, 1).records} == {1, 3}
+    assert live.read_new(cluster, 1).records == []
     for number in range(live_records.AT_MOST_BEHIND + 50):
         producer.send("busy", b"%d" % number, partition=0)
-    found = live.poll(cluster, 1)
+    found = live.read_new(cluster, 1)
     assert len(found.records) == live_records.MAX_ROWS
     assert found.records[0].value == b"%d" % (live_records.AT_MOST_BEHIND + 49)
     assert found.skipped == live_records.AT_MOST_BEHIND + 50 - live_records.MAX_ROWS
-    assert live.poll(cluster, 1) == ([], 0, "")
+    assert live.read_new(cluster, 1) == ([], 0, "")
     # More partitions than one poll reads, and each has new records all the time.
     seen = set()
     for _ in range(2):
         for index in range(20):
             producer.send("busy", b"last", partition=index)
-        seen |= {each.partition for each in live.poll(cluster, 1).records}
+        seen |= {each.partition for each in live.read_new(cluster, 1).records}
     assert seen == set(range(20))
 
 

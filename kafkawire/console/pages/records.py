@@ -103,7 +103,7 @@ class RecordPages:
             nonlocal skipped
             failure = ""
             try:
-                part = await self._frame.ask(request, lambda at: tail.poll(at, self._live))
+                part = await self._frame.ask(request, lambda at: tail.read_new(at, self._live))
                 rows.extendleft(reversed(part.records))
                 skipped += part.skipped
                 failure = part.error

@@ -47,7 +47,7 @@ class TopicFollower:
         self._positions: dict[int, int] = {}
         self._polls = 0
 
-    def poll(self, cluster: Cluster, viewers: int) -> TailPart:
+    def read_new(self, cluster: Cluster, viewers: int) -> TailPart:
         """Return what is new, reading at most a share of TOTAL_BYTES for one of `viewers`.
         ClientError."""
         ends = self._ends(cluster)
