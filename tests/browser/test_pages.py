@@ -38,6 +38,16 @@ PAGES = (
     "/groups",
     "/group?name=billing",
     "/topics/absent",
+    f"/topics/{ORDERS}/settings",
+    "/tier",
+    "/transactions",
+    "/schedules",
+    "/cluster",
+    "/brokers/1",
+    "/security",
+    "/pipeline",
+    "/me",
+    "/api",
 )
 """Each page once: a new page is one line here."""
 HOSTILE_PAGES = (
@@ -124,8 +134,7 @@ def test_keys_reach_the_search(open_page: OpenPage) -> None:
     expect(page.locator("#search")).to_have_value(f"{ORDERS}/")
     page.keyboard.press("Backspace")
     page.keyboard.press("Enter")
-    page.wait_for_url(f"**/topics?q={ORDERS}")
-    expect(page.locator("tbody tr")).to_have_count(1)
+    page.wait_for_url(f"**/topics/{ORDERS}")
 
 
 def test_filter_changes_rows_and_url(open_page: OpenPage) -> None:
