@@ -59,8 +59,8 @@ def test_cluster_page_has_brokers_features_and_quorum(pages: TestClient) -> None
 def test_broker_page_has_settings_with_source_and_default(pages: TestClient) -> None:
     text = pages.get("/brokers/1").text
     check_page(text)
-    assert "<td>0</td><td>file or option</td><td>3000</td><td>by a restart</td>" in text
-    assert "<td>123456789</td><td>file or option</td><td></td><td>at run time</td>" in text
+    assert "<td>0</td><td>static</td><td>3000</td><td>by a restart</td>" in text
+    assert "<td>123456789</td><td>static</td><td></td><td>at run time</td>" in text
     assert "delete.topic.enable" not in text
     assert "delete.topic.enable" in pages.get("/brokers/1?all=1").text
     filtered = pages.get("/brokers/1?q=TOPIC.enable").text

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kafkawire.client.cluster import Cluster, find_registered_brokers
+from kafkawire.client.configs import DEFAULT, SOURCES
 from kafkawire.client.connection import CLIENT_ID, ClientConnection
 from kafkawire.client.errors import UnknownBroker, check
 from kafkawire.client.offsets import Partition
@@ -20,12 +21,6 @@ from kafkawire.messages.registry import API_VERSIONS, APIS
 DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, DESCRIBE_QUORUM = 32, 35, 55
 TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE = 2, 4, 8
 """Kafka's ConfigResource.Type."""
-SOURCES = {
-    1: "topic", 2: "broker", 3: "all brokers", 4: "file or option", 5: "default", 6: "logger",
-    7: "client metrics", 8: "group",
-}  # fmt: skip
-"""Kafka's ConfigEntry.ConfigSource."""
-DEFAULT = 5
 MAX_TOPICS = 20
 """The largest topics of a broker that are shown."""
 
