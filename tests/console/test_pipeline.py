@@ -1,6 +1,6 @@
 """The page of tables of pipelines, from the state that the jobs write.
 
-Covers: kafkawire.console.pages.pipeline, kafkawire.console.views.pipeline.
+Covers: kafkawire.console.pages.cluster, kafkawire.console.views.pipeline.
 """
 
 from __future__ import annotations

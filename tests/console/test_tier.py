@@ -1,6 +1,6 @@
 """The page of the remote tier.
 
-Covers: kafkawire.console.pages.tier, kafkawire.console.views.tier, kafkawire.console.views.own,
+Covers: kafkawire.console.pages.cluster, kafkawire.console.views.tier, kafkawire.console.views.own,
 kafkawire.console.views.parts, kafkawire.console.views.storage.
 """
 

@@ -10,47 +10,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from kafkawire.client.errors import BrokerError, ClientError, LoginRefused
-from kafkawire.codec.errors import ErrorCode
+from kafkawire.client.errors import LoginRefused
 from kafkawire.console.api.declared import ApiOperation, openapi
 from kafkawire.console.api.records import RecordApi
 from kafkawire.console.api.sockets import RecordSockets
 from kafkawire.console.api.topics import SubjectApi
 from kafkawire.console.api.users import BasicUsers
-from kafkawire.console.views.actions import Outdated
-from kafkawire.console.views.plans import ChangeRefused, NotAllowed
-from kafkawire.console.views.produce import ProducerBusy
+from kafkawire.console.web import failures
 from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.queries import WrongInput
-from kafkawire.console.web.security import BodyTooLarge
 from kafkawire.console.web.sessions import NotLoggedIn
 
-FAILURES = (
-    ClientError, WrongInput, HTTPException, BodyTooLarge, NotLoggedIn, NotAllowed, ChangeRefused,
-    Outdated,
-)  # fmt: skip
-STATUSES = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
-    ErrorCode.GROUP_ID_NOT_FOUND: 404,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: 403,
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: 403,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: 403,
-    ErrorCode.TOPIC_ALREADY_EXISTS: 409,
-    ErrorCode.UNKNOWN_MEMBER_ID: 409,  # a group that is reset has members
-    ErrorCode.NON_EMPTY_GROUP: 409,
-    ErrorCode.MESSAGE_TOO_LARGE: 413,
-    ErrorCode.RECORD_LIST_TOO_LARGE: 413,
-    ErrorCode.INVALID_TOPIC_EXCEPTION: 400,
-    ErrorCode.INVALID_GROUP_ID: 400,
-    ErrorCode.INVALID_PARTITIONS: 400,
-    ErrorCode.INVALID_CONFIG: 400,
-    ErrorCode.INVALID_RECORD: 400,
-    ErrorCode.INVALID_TIMESTAMP: 400,
-    ErrorCode.INVALID_REQUEST: 400,
-    ErrorCode.POLICY_VIOLATION: 400,
-    ErrorCode.THROTTLING_QUOTA_EXCEEDED: 429,
-}
-"""Statuses of the broker's errors; of others: 502."""
+FAILURES: tuple[type[Exception], ...] = (*failures.FAILURES, HTTPException, NotLoggedIn)
 
 
 class ApiPages:
@@ -62,7 +33,7 @@ class ApiPages:
         frame.close_with(self._users.close)
         self._sockets = RecordSockets(frame)
         self._operations = [
-            *RecordApi(frame, status_of).operations(),  # first: routes are tried in their order
+            *RecordApi(frame).operations(),  # first: routes are tried in their order
             *SubjectApi(frame).operations(),
             self._sockets.operation(),
             ApiOperation(
@@ -143,32 +114,16 @@ def check_params(connection: HTTPConnection, operation: ApiOperation) -> None:
             raise WrongInput(name, value, "given once")
 
 
-def status_of(code: int) -> int:
-    """Return the status for an error of the broker."""
-    return STATUSES.get(ErrorCode(code), 502) if code in set(ErrorCode) else 502
-
-
 def answer_failure(failure: Exception, method: str) -> Response:
     """Return the answer to a failure: one sentence."""
     headers: dict[str, str] = {}
-    status, sentence = 502, str(failure)
     if isinstance(failure, HTTPException):
         status, sentence, headers = failure.status_code, failure.detail, dict(failure.headers or {})
-    elif isinstance(failure, WrongInput):
-        status = 400
-    elif isinstance(failure, BodyTooLarge):
-        status, sentence = 413, "The request is too large"
     elif isinstance(failure, LoginRefused | NotLoggedIn):
-        sentence = sentence or "Log in with user and password of the broker"
-        status, headers = 401, {"www-authenticate": 'Basic realm="kafkawire", charset="UTF-8"'}
-    elif isinstance(failure, NotAllowed):
-        status = 403
-    elif isinstance(failure, ChangeRefused | Outdated):
-        status = getattr(failure, "status", 409)
-    elif isinstance(failure, ProducerBusy):
-        status, headers = 503, {"retry-after": "1"}
-    elif isinstance(failure, BrokerError):
-        status = status_of(failure.code)
-        if status == 403 and method == "GET":  # what a user may not see does not exist
-            status, sentence = 404, "There is no such topic or group"
+        status, sentence = 401, str(failure) or "Log in with user and password of the broker"
+        headers = {"www-authenticate": 'Basic realm="kafkawire", charset="UTF-8"'}
+    else:
+        status, sentence = failures.explain_failure(failure, hide=method == "GET")
+        if status == 503:
+            headers = {"retry-after": "1"}
     return JSONResponse({"error": f"{sentence.rstrip('.')}."}, status, headers)

@@ -46,12 +46,16 @@ from kafkawire.console.views.records import (
 )
 from kafkawire.console.views.records import read_records as read_page
 from kafkawire.console.views.tail import RecordTail
+from kafkawire.console.web.failures import status_of
 from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.live import MAX_STREAMS
 from kafkawire.console.web.queries import (
     INT32,
     WHERE,
     WrongInput,
+    choice_param,
+    client_of,
+    number_param,
     parse_positions,
     positions_text,
     read_number,
@@ -107,11 +111,10 @@ class EventStream(StreamingResponse):
 
 
 class RecordApi:
-    """Records of each topic. `status_of`: the status for a broker's error code."""
+    """Records of each topic."""
 
-    def __init__(self, frame: PageFrame, status_of: Callable[[int], int]) -> None:
+    def __init__(self, frame: PageFrame) -> None:
         self._frame = frame
-        self._status_of = status_of
         self._reading = 0
 
     def operations(self) -> list[ApiOperation]:
@@ -171,14 +174,14 @@ class RecordApi:
         if failed is None:
             return JSONResponse(answer)
         return JSONResponse(
-            {"error": produced_json(failed)["error"], **answer}, self._status_of(failed.code)
+            {"error": produced_json(failed)["error"], **answer}, status_of(failed.code)
         )
 
     async def read(self, request: Request) -> Response:
         """Answer with a page of records."""
         topic, base64 = request.path_params["topic"], read_encoding(request)
         query = record_query(topic, request)
-        wait = read_number("wait", text_param(request, "wait") or "0", 0, MAX_WAIT_S)
+        wait = number_param(request, "wait", 0, 0, MAX_WAIT_S)
         page = await self._frame.ask(request, lambda cluster: read_page(cluster, query))
         if wait and not page.records:
             if query.order is RecordOrder.BACKWARD and query.positions:
@@ -251,12 +254,11 @@ async def follow(
     any. It counts as a stream of the client unless `counted` is False, ends when the server stops,
     and outlives a broker that restarts. HTTPException with too many streams; ClientError if the
     first read fails."""
-    client = connection.client.host if connection.client else ""
+    client = client_of(connection)
     tail = tail or RecordTail(query)
     with ExitStack() as stack:
         if counted:
-            if frame.streams.full(client):
-                raise HTTPException(503, "Too many streams are open", {"retry-after": "10"})
+            frame.streams.check(client)
             stack.enter_context(frame.streams.open(client))
         viewer, cluster, begun = frame.viewer(connection), None, False
         try:
@@ -297,10 +299,7 @@ async def run(call: Callable[..., T], *arguments: object, abandon: bool = False)
 
 def read_encoding(connection: HTTPConnection) -> bool:
     """Return whether keys and values are wanted in base64."""
-    encoding = text_param(connection, "encoding")
-    if encoding not in ("", "base64"):
-        raise WrongInput("encoding", encoding, "base64, or left out")
-    return encoding == "base64"
+    return choice_param(connection, "encoding", ("base64",)) == "base64"
 
 
 def tail_query(connection: HTTPConnection) -> RecordQuery:

@@ -22,7 +22,6 @@ from anyio import (
     move_on_after,
 )
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from kafkawire.client.errors import BrokerError, ClientError
@@ -52,7 +51,7 @@ from kafkawire.console.views.plans import NotAllowed
 from kafkawire.console.views.produce import Produced
 from kafkawire.console.views.records import RecordQuery
 from kafkawire.console.web.frame import PageFrame
-from kafkawire.console.web.queries import INT32, INT64, WrongInput, text_param
+from kafkawire.console.web.queries import INT32, INT64, WrongInput, client_of, text_param
 from kafkawire.console.web.sessions import NotLoggedIn
 
 MAX_UNACKNOWLEDGED = 1000
@@ -100,9 +99,8 @@ class RecordSockets:
                 raise WrongInput(name, text_param(socket, name), "left out with a group")
         if group and text_param(socket, "where") not in ("", "oldest", "newest"):
             raise WrongInput("where", text_param(socket, "where"), "oldest or newest with a group")
-        client = socket.client.host if socket.client else ""
-        if self._frame.streams.full(client):
-            raise HTTPException(503, "Too many streams are open", {"retry-after": "10"})
+        client = client_of(socket)
+        self._frame.streams.check(client)
         with self._frame.streams.open(client):
             await self._frame.ask(socket, lambda cluster: leaders(cluster, [query.topic]))
             session = _Session(self._frame, socket, query, base64)

@@ -23,16 +23,19 @@ from kafkawire.console.api.declared import (
 )
 from kafkawire.console.api.record_json import check_names, load_object, read_integer
 from kafkawire.console.views.actions import Actor, apply_change, plan_change
-from kafkawire.console.views.groups import describe_group_lag, list_groups_page
+from kafkawire.console.views.groups import GROUP_SORTS, describe_group_lag, list_groups_page
 from kafkawire.console.views.plans import ChangePlan, Values
 from kafkawire.console.views.snapshot import Known
 from kafkawire.console.views.topics import SORTS, describe_topic, list_topics
 from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.queries import (
     INT32,
-    MAX_PAGE,
     WHERE,
     WrongInput,
+    choice_param,
+    client_of,
+    number_param,
+    page_number,
     parse_time,
     read_number,
     text_param,
@@ -103,7 +106,7 @@ class SubjectApi:
             ),
             ApiOperation(
                 "GET", "/api/groups", "listGroups", "List groups", self.list_groups,
-                [FILTER, Param("sort", "lag or name"), PAGE_NUMBER],
+                [FILTER, Param("sort", "one of " + ", ".join(GROUP_SORTS)), PAGE_NUMBER],
                 answers={200: ("A page", fields({"groups": list_of(GROUP_ROW), **PAGED}))},
             ),
             ApiOperation(
@@ -126,12 +129,10 @@ class SubjectApi:
 
     async def list_topics(self, request: Request) -> Response:
         """Answer with a page of topics."""
-        sort = text_param(request, "sort") or "name"
-        if sort not in SORTS:
-            raise WrongInput("sort", sort, "one of " + ", ".join(SORTS))
+        sort = choice_param(request, "sort", SORTS, "name")
         internal = text_param(request, "internal") == "1"
         known = await self._read_known(request)
-        found = list_topics(known, text_param(request, "q"), sort, _page(request), internal)
+        found = list_topics(known, text_param(request, "q"), sort, page_number(request), internal)
         rows = [
             {"name": row.name, "internal": row.internal, "partitions": row.partitions,
              "records": row.records, "rate": row.rate, "groups": row.groups}
@@ -157,7 +158,7 @@ class SubjectApi:
     async def describe_topic(self, request: Request) -> Response:
         """Answer with a topic."""
         name = request.path_params["topic"]
-        first = read_number("first", text_param(request, "first") or "0", 0, INT32)
+        first = number_param(request, "first", 0, 0, INT32)
         own = self._frame.viewer(request).own
         found = await self._frame.ask(
             request, lambda cluster: describe_topic(cluster, own, name, first)
@@ -181,11 +182,9 @@ class SubjectApi:
 
     async def list_groups(self, request: Request) -> Response:
         """Answer with a page of groups."""
-        sort = text_param(request, "sort") or "lag"
-        if sort not in ("lag", "name"):
-            raise WrongInput("sort", sort, "lag or name")
+        sort = choice_param(request, "sort", GROUP_SORTS, "lag")
         known = await self._read_known(request)
-        found = list_groups_page(known, text_param(request, "q"), sort, _page(request))
+        found = list_groups_page(known, text_param(request, "q"), sort, page_number(request))
         rows = [
             {"name": row.group, "state": row.state, "type": row.kind, "members": row.members,
              "lag": row.lag}
@@ -245,8 +244,7 @@ class SubjectApi:
         """Plan a change, and make it: as on a page, with the same checks and the same log.
         NotAllowed, ChangeRefused, Outdated, ClientError."""
         viewer = self._frame.viewer(request)
-        address = request.client.host if request.client else ""
-        actor = Actor(viewer.user, address, viewer.may_change)
+        actor = Actor(viewer.user, client_of(request), viewer.may_change)
 
         def change(cluster: Cluster) -> ChangePlan:
             plan = plan_change(cluster, actor, name, values)
@@ -261,10 +259,6 @@ class SubjectApi:
         if known.failure or known.snapshot is None:
             raise ClientError(known.failure or "nothing is known of the broker yet")
         return known
-
-
-def _page(request: Request) -> int:
-    return read_number("page", text_param(request, "page") or "1", 1, MAX_PAGE)
 
 
 def _group(request: Request) -> str:

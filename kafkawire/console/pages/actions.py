@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from kafkawire.console.pages.log_in import client_of
 from kafkawire.console.views.actions import (
     ACTIONS,
     READ_ONLY,
@@ -19,11 +18,12 @@ from kafkawire.console.views.actions import (
     apply_change,
     plan_change,
 )
-from kafkawire.console.views.plans import Action, ChangeRefused, FormField, NotAllowed
+from kafkawire.console.views.plans import Action, FormField
 from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.queries import (
     INT64,
     WrongInput,
+    client_of,
     parse_time,
     read_form,
     read_number,
@@ -56,16 +56,12 @@ class ActionPages:
         known = await self._frame.read_known(request)
         if not self._frame.viewer(request).may_change:
             return self._frame.error(request, 403, f"{READ_ONLY}.")
-
-        async def show() -> Response:
-            filled, table = await self._frame.ask(
-                request, lambda cluster: action.prefill(cluster, given)
-            )
-            return self._frame.page(
-                request, "change.html", known, which=name, action=action, filled=filled, table=table
-            )
-
-        return await self._explain(request, show)
+        filled, table = await self._frame.ask(
+            request, lambda cluster: action.prefill(cluster, given)
+        )
+        return self._frame.page(
+            request, "change.html", known, which=name, action=action, filled=filled, table=table
+        )
 
     async def show_plan(self, request: Request) -> Response:
         """Serve what an action would do, with a token to do exactly that."""
@@ -74,20 +70,16 @@ class ActionPages:
         values = {each.name: read_field(each, form.get(each.name, "")) for each in action.fields}
         actor = self._actor(request)
         known = await self._frame.read_known(request)
-
-        async def show() -> Response:
-            plan = await self._frame.ask(
-                request, lambda cluster: plan_change(cluster, actor, name, values)
-            )
-            confirm = str(values[action.confirm]) if action.confirm else ""
-            token = session.seal(
-                {"action": name, "change": plan.change, "seen": plan.seen, "confirm": confirm}
-            )
-            return self._frame.page(
-                request, "plan.html", known, action=action, plan=plan, token=token, confirm=confirm
-            )
-
-        return await self._explain(request, show)
+        plan = await self._frame.ask(
+            request, lambda cluster: plan_change(cluster, actor, name, values)
+        )
+        confirm = str(values[action.confirm]) if action.confirm else ""
+        token = session.seal(
+            {"action": name, "change": plan.change, "seen": plan.seen, "confirm": confirm}
+        )
+        return self._frame.page(
+            request, "plan.html", known, action=action, plan=plan, token=token, confirm=confirm
+        )
 
     async def apply(self, request: Request) -> Response:
         """Do what a plan says, if it is of this session, and nothing has changed since."""
@@ -103,23 +95,19 @@ class ActionPages:
             return self._frame.error(request, 400, sentence)
         actor = self._actor(request)
         known = await self._frame.read_known(request)
-
-        async def show() -> Response:
-            differences: Any = ()
-            try:
-                sentence = await self._frame.ask(
-                    request, lambda cluster: apply_change(cluster, actor, name, change, seen)
-                )
-            except Outdated as outdated:
-                sentence, differences = f"{outdated}: nothing was changed.", outdated.differences
-            response = self._frame.page(
-                request, "changed.html", known, which=name, action=action, subject=subject,
-                sentence=sentence, differences=differences,
-            )  # fmt: skip
-            response.status_code = 409 if differences else 200
-            return response
-
-        return await self._explain(request, show)
+        differences: Any = ()
+        try:
+            sentence = await self._frame.ask(
+                request, lambda cluster: apply_change(cluster, actor, name, change, seen)
+            )
+        except Outdated as outdated:
+            sentence, differences = f"{outdated}: nothing was changed.", outdated.differences
+        response = self._frame.page(
+            request, "changed.html", known, which=name, action=action, subject=subject,
+            sentence=sentence, differences=differences,
+        )  # fmt: skip
+        response.status_code = 409 if differences else 200
+        return response
 
     async def _read(self, request: Request) -> tuple[UserSession, dict[str, str]]:
         """Return session and fields of a form. NotLoggedIn, WrongToken, WrongInput."""
@@ -131,15 +119,6 @@ class ActionPages:
     def _actor(self, request: Request) -> Actor:
         session = self._frame.sessions.find(request)
         return Actor(session.user, client_of(request), session.viewer.may_change)
-
-    async def _explain(self, request: Request, show: Callable[[], Awaitable[Response]]) -> Response:
-        """Return a page, or the sentence why there is none."""
-        try:
-            return await show()
-        except NotAllowed as refused:
-            return self._frame.error(request, 403, f"{refused}.")
-        except ChangeRefused as refused:
-            return self._frame.error(request, refused.status, f"{refused}.")
 
 
 def find_action(name: str) -> tuple[str, Action]:

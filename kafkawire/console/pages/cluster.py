@@ -1,4 +1,4 @@
-"""The cluster, one broker of it, and settings."""
+"""The cluster as a whole: brokers, settings, tier, transactions, schedules, security, pipelines."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from kafkawire.console.views.cluster import (
     filter_settings,
     read_settings,
 )
+from kafkawire.console.views.pipeline import describe_tables
+from kafkawire.console.views.schedules import describe_waiting
+from kafkawire.console.views.security import KINDS, describe_security
+from kafkawire.console.views.tier import describe_tier
+from kafkawire.console.views.transactions import describe_open
 from kafkawire.console.web.frame import PageFrame
-from kafkawire.console.web.queries import INT32, MAX_PAGE, read_number, text_param
+from kafkawire.console.web.queries import INT32, choice_param, page_number, read_number, text_param
 
 
 class ClusterPages:
-    """Pages of the cluster, its brokers, and settings."""
+    """Pages of the cluster, each of one function of `views`."""
 
     def __init__(self, frame: PageFrame) -> None:
         self._frame = frame
@@ -30,11 +35,16 @@ class ClusterPages:
             Route("/cluster", self.show_cluster),
             Route("/brokers/{node}", self.show_broker),
             Route("/topics/{topic}/settings", self.show_topic_settings),
+            Route("/tier", self.show_tier),
+            Route("/transactions", self.show_transactions),
+            Route("/schedules", self.show_schedules),
+            Route("/security", self.show_security),
+            Route("/pipeline", self.show_pipeline),
         ]
 
     async def show_cluster(self, request: Request) -> Response:
         """Serve the brokers, moves, features and the quorum."""
-        page = read_number("page", text_param(request, "page") or "1", 1, MAX_PAGE)
+        page = page_number(request)
         known, snapshot = await self._frame.read_snapshot(request)
         found = await self._frame.ask(
             request, lambda cluster: describe_cluster(cluster, snapshot, page)
@@ -65,3 +75,56 @@ class ClusterPages:
             request, "settings.html", known, settings=filter_settings(rows, text, every),
             topic=topic, q=text, every=every,
         )  # fmt: skip
+
+    async def show_tier(self, request: Request) -> Response:
+        """Serve the remote tier, of all topics or one."""
+        topic, every = text_param(request, "topic"), text_param(request, "all") == "1"
+        page = page_number(request)
+        known = await self._frame.read_known(request)
+        own = self._frame.viewer(request).own
+        found = await self._frame.ask(
+            request, lambda cluster: describe_tier(cluster, own, topic, every, page)
+        )
+        return self._frame.page(request, "tier.html", known, found=found, topic=topic, every=every)
+
+    async def show_transactions(self, request: Request) -> Response:
+        """Serve the open transactions, and what they hold back."""
+        page = page_number(request)
+        known, snapshot = await self._frame.read_snapshot(request)
+        found = await self._frame.ask(
+            request, lambda cluster: describe_open(cluster, snapshot, page)
+        )
+        return self._frame.page(request, "transactions.html", known, found=found)
+
+    async def show_schedules(self, request: Request) -> Response:
+        """Serve all schedule topics, or one with its partitions."""
+        topic, page = text_param(request, "topic"), page_number(request)
+        known = await self._frame.read_known(request)
+        own = self._frame.viewer(request).own
+        found = await self._frame.ask(
+            request, lambda cluster: describe_waiting(cluster, own, topic, page)
+        )
+        return self._frame.page(request, "schedules.html", known, found=found, topic=topic)
+
+    async def show_security(self, request: Request) -> Response:
+        """Serve users, rules and quotas: of a user, of a resource, or all."""
+        given = {
+            "who": text_param(request, "who"),
+            "kind": choice_param(request, "kind", KINDS),
+            "what": text_param(request, "what"),
+        }
+        page = page_number(request)
+        known = await self._frame.read_known(request)
+        found = await self._frame.ask(
+            request, lambda cluster: describe_security(cluster, **given, page=page)
+        )
+        return self._frame.page(
+            request, "security.html", known, found=found, given=given, kinds=KINDS
+        )
+
+    async def show_pipeline(self, request: Request) -> Response:
+        """Serve the tables of pipelines that the console was started with."""
+        known = await self._frame.read_known(request)
+        urls = self._frame.options.pipelines
+        tables = await self._frame.block(lambda: describe_tables(urls, known.snapshot))
+        return self._frame.page(request, "pipeline.html", known, tables=tables)

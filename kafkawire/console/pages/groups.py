@@ -6,10 +6,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from kafkawire.console.views.groups import describe_group_lag, list_groups_page
+from kafkawire.console.views.groups import GROUP_SORTS, describe_group_lag, list_groups_page
 from kafkawire.console.views.locks import describe_locks
 from kafkawire.console.web.frame import PageFrame
-from kafkawire.console.web.queries import MAX_PAGE, WrongInput, read_number, text_param
+from kafkawire.console.web.queries import (
+    WrongInput,
+    choice_param,
+    page_number,
+    text_param,
+)
 
 
 class GroupPages:
@@ -27,14 +32,19 @@ class GroupPages:
 
     async def show_groups(self, request: Request) -> Response:
         """Serve the list of groups."""
-        text, sort = text_param(request, "q"), text_param(request, "sort") or "lag"
-        page = read_number("page", text_param(request, "page") or "1", 1, MAX_PAGE)
-        if sort not in ("lag", "name"):
-            raise WrongInput("sort", sort, "lag or name")
+        text, sort = text_param(request, "q"), choice_param(request, "sort", GROUP_SORTS, "lag")
+        page = page_number(request)
         known = await self._frame.read_known(request)
         found = list_groups_page(known, text, sort, page)
         return self._frame.page(
-            request, "groups.html", known, "_groups.html", found=found, q=text, sort=sort
+            request,
+            "groups.html",
+            known,
+            "_groups.html",
+            found=found,
+            q=text,
+            sort=sort,
+            sorts=GROUP_SORTS,
         )
 
     async def show_group(self, request: Request) -> Response:

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from kafkawire.console.views.rights import describe_rights
 from kafkawire.console.web.frame import PageFrame
-from kafkawire.console.web.queries import read_form, text_param
+from kafkawire.console.web.queries import client_of, read_form, text_param
 from kafkawire.console.web.sessions import LoginFailed
 from kafkawire.log_lines import shorten_for_log
 
@@ -94,8 +94,3 @@ class LoginPages:
         known = await self._frame.read_known(request)
         found = await self._frame.ask(request, lambda cluster: describe_rights(cluster, user))
         return self._frame.page(request, "me.html", known, found=found, user=user)
-
-
-def client_of(request: Request) -> str:
-    """Return the address of a browser."""
-    return request.client.host if request.client is not None else ""

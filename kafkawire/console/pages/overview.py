@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
@@ -14,6 +13,7 @@ from kafkawire.console.views.decoding import visible
 from kafkawire.console.views.storage import describe_storage
 from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.live import repeat
+from kafkawire.console.web.queries import client_of
 
 
 class OverviewPages:
@@ -45,10 +45,9 @@ class OverviewPages:
 
     async def show_overview_events(self, request: Request) -> Response:
         """Stream the changing part of the overview."""
-        client = request.client.host if request.client is not None else ""
+        client = client_of(request)
         self._frame.viewer(request)  # without a session there is no stream
-        if self._frame.streams.full(client):
-            raise HTTPException(503, "Too many pages are open: close one.")
+        self._frame.streams.check(client)
 
         async def render() -> str:
             known = await self._frame.read_known(request)

@@ -29,7 +29,8 @@ from kafkawire.console.web.live import repeat
 from kafkawire.console.web.queries import (
     INT32,
     INT64,
-    WrongInput,
+    choice_param,
+    client_of,
     positions_text,
     read_number,
     record_query,
@@ -91,8 +92,9 @@ class RecordPages:
         """Stream the newest records of a topic."""
         name, how = request.path_params["topic"], _decoder(request)
         tail = TopicFollower(record_query(name, request))
-        client = request.client.host if request.client is not None else ""
-        if self._live >= MAX_LIVE or self._frame.streams.full(client):
+        client = client_of(request)
+        self._frame.streams.check(client)
+        if self._live >= MAX_LIVE:
             raise HTTPException(
                 503, f"Too many live pages are open, at most {MAX_LIVE}: close one."
             )
@@ -126,9 +128,8 @@ class RecordPages:
 
     async def download_records(self, request: Request) -> Response:
         """Serve what a search finds as a file."""
-        name, kind = request.path_params["topic"], text_param(request, "format") or FORMATS[0]
-        if kind not in FORMATS:
-            raise WrongInput("format", kind, "one of " + ", ".join(FORMATS))
+        name = request.path_params["topic"]
+        kind = choice_param(request, "format", FORMATS, FORMATS[0])
         query = record_query(name, request, MAX_FILE_RECORDS)
         pool = self._frame.viewer(request).pool
 
@@ -151,9 +152,7 @@ class RecordPages:
 
     async def download_bytes(self, request: Request) -> Response:
         """Serve key or value of one record, byte for byte."""
-        part = text_param(request, "part") or "value"
-        if part not in ("key", "value"):
-            raise WrongInput("part", part, "key or value")
+        part = choice_param(request, "part", ("key", "value"), "value")
         index = read_number("partition", text_param(request, "partition"), 0, INT32)
         offset = read_number("offset", text_param(request, "offset"), 0, INT64)
         query = RecordQuery(
@@ -169,10 +168,7 @@ class RecordPages:
 
 
 def _decoder(request: Request) -> str:
-    how = text_param(request, "decoder") or "auto"
-    if how not in (*DECODERS, INTERNAL):
-        raise WrongInput("decoder", how, "one of " + ", ".join((*DECODERS, INTERNAL)))
-    return how
+    return choice_param(request, "decoder", (*DECODERS, INTERNAL), "auto")
 
 
 def _attachment(name: str) -> dict[str, str]:

@@ -10,7 +10,13 @@ from starlette.routing import BaseRoute, Route
 
 from kafkawire.console.views.topics import SORTS, describe_topic, list_topics
 from kafkawire.console.web.frame import PageFrame
-from kafkawire.console.web.queries import MAX_PAGE, WrongInput, read_number, text_param
+from kafkawire.console.web.queries import (
+    INT32,
+    choice_param,
+    number_param,
+    page_number,
+    text_param,
+)
 
 
 class TopicPages:
@@ -28,22 +34,20 @@ class TopicPages:
 
     async def show_topics(self, request: Request) -> Response:
         """Serve the list of topics: a filter, an order, a page."""
-        text, sort = text_param(request, "q"), text_param(request, "sort") or "name"
+        text, sort = text_param(request, "q"), choice_param(request, "sort", SORTS, "name")
         internal = text_param(request, "internal") == "1"
-        page = read_number("page", text_param(request, "page") or "1", 1, MAX_PAGE)
-        if sort not in SORTS:
-            raise WrongInput("sort", sort, "one of " + ", ".join(SORTS))
+        page = page_number(request)
         known = await self._frame.read_known(request)
         found = list_topics(known, text, sort, page, internal)
         return self._frame.page(
             request, "topics.html", known, "_topics.html",
-            found=found, q=text, sort=sort, internal=internal,
+            found=found, q=text, sort=sort, sorts=SORTS, internal=internal,
         )  # fmt: skip
 
     async def show_topic(self, request: Request) -> Response:
         """Serve one topic with the map of its offsets."""
         name = request.path_params["topic"]
-        first = read_number("first", text_param(request, "first") or "0", 0, 2**31 - 1)
+        first = number_param(request, "first", 0, 0, INT32)
         known = await self._frame.read_known(request)
         found = await self._frame.ask(
             request,

@@ -11,6 +11,8 @@ from kafkawire.client.lag import GroupLag
 from kafkawire.console.views.parts import ListPage, page_of
 from kafkawire.console.views.snapshot import GroupSnapshot, Known
 
+GROUP_SORTS = ("lag", "name")
+
 
 class GroupDetail(NamedTuple):
     """A group with its partitions. `causes`: findings, those that stop it first; `now_ms`: when

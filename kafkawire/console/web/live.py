@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
+from starlette.exceptions import HTTPException
+
 from kafkawire.console.web.sessions import NotLoggedIn
 
 CHECKS, CHECK_S = 10, 0.2
@@ -37,6 +39,11 @@ class Streams:
     def full(self, client: str) -> bool:
         """Return whether a bound on open streams is reached."""
         return self._open.total() >= MAX_STREAMS or self._open[client] >= MAX_STREAMS_OF_CLIENT
+
+    def check(self, client: str) -> None:
+        """Raise HTTPException if a bound on open streams is reached."""
+        if self.full(client):
+            raise HTTPException(503, "Too many streams are open: close one.", {"retry-after": "10"})
 
 
 def event(text: str, name: str = "") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
@@ -42,6 +42,31 @@ def text_param(request: HTTPConnection, name: str) -> str:
     return text
 
 
+def number_param(request: HTTPConnection, name: str, default: int, low: int, high: int) -> int:
+    """Return a whole number from `low` to `high`. WrongInput."""
+    return read_number(name, text_param(request, name) or str(default), low, high)
+
+
+def page_number(request: HTTPConnection) -> int:
+    """Return the number of the page of a list, from 1. WrongInput."""
+    return number_param(request, "page", 1, 1, MAX_PAGE)
+
+
+def choice_param(
+    request: HTTPConnection, name: str, allowed: Sequence[str], default: str = ""
+) -> str:
+    """Return one of the texts that are allowed. WrongInput."""
+    text = text_param(request, name) or default
+    if text not in allowed and text != default:
+        raise WrongInput(name, text, "one of " + ", ".join(allowed))
+    return text
+
+
+def client_of(request: HTTPConnection) -> str:
+    """Return the address of a client."""
+    return request.client.host if request.client is not None else ""
+
+
 async def read_form(request: Request) -> dict[str, str]:
     """Return the fields of a form that was sent; the last of several with one name. WrongInput."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -71,7 +96,7 @@ def record_query(topic: str, request: HTTPConnection, most: int = MAX_RECORDS) -
     a search continues; `partition`, `limit`; `key`, `text`, `filter`, `pattern`: see compile_test.
     """
     partition = text_param(request, "partition")
-    where, at = text_param(request, "where") or "newest", text_param(request, "at").strip()
+    where, at = choice_param(request, "where", WHERE, "newest"), text_param(request, "at").strip()
     order = RecordOrder.BACKWARD if where == "newest" else RecordOrder.FORWARD
     positions: Mapping[int, int] = {}
     time_ms: int | None = None
@@ -86,8 +111,6 @@ def record_query(topic: str, request: HTTPConnection, most: int = MAX_RECORDS) -
         positions = {index: read_number("at", at, 0, INT64)}
     elif where == "time":
         time_ms = parse_time("at", at)
-    elif where not in WHERE:
-        raise WrongInput("where", where, "one of " + ", ".join(WHERE))
     query = RecordQuery(
         topic=topic,
         order=order,
@@ -96,7 +119,7 @@ def record_query(topic: str, request: HTTPConnection, most: int = MAX_RECORDS) -
         time_ms=time_ms,
         text=text_param(request, "text"),
         key=text_param(request, "key") or None,
-        limit=read_number("limit", text_param(request, "limit") or "50", 1, most),
+        limit=number_param(request, "limit", 50, 1, most),
         filter=text_param(request, "filter").strip(),
         pattern=text_param(request, "pattern"),
     )
