@@ -56,11 +56,11 @@ class ActionPages:
         known = await self._frame.read_known(request)
         if not self._frame.viewer(request).may_change:
             return self._frame.error(request, 403, f"{READ_ONLY}.")
-        filled, table = await self._frame.ask(
+        filled, facts = await self._frame.ask(
             request, lambda cluster: action.prefill(cluster, given)
         )
         return self._frame.page(
-            request, "change.html", known, which=name, action=action, filled=filled, table=table
+            request, "change.html", known, which=name, action=action, filled=filled, facts=facts
         )
 
     async def show_plan(self, request: Request) -> Response:
