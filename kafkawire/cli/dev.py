@@ -21,12 +21,13 @@ from kafkawire.cli.serving.run import run
 from kafkawire.cli.shared.parameters import LOCAL, not_empty
 from kafkawire.client.admin import create_topic
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import BrokerError, ClientError, check
-from kafkawire.client.offsets import LATEST, Partition, call_coordinator, leaders, list_offsets
+from kafkawire.client.errors import BrokerError, ClientError
+from kafkawire.client.offsets import Partition, leaders
 from kafkawire.client.producer import append
 from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.murmur2 import key_partition
+from kafkawire.console.views.group_member import TopicMember
 from kafkawire.log_lines import address_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ EVERY_S = 0.25
 TICKS_OF_CUSTOMER, TICKS_OF_COMMIT = 8, 40
 """A customer changes every two seconds; the group commits every ten, so its lag is seen."""
 GONE_S = 1.0
-OFFSET_COMMIT, HEARTBEAT = 8, 68
 NAMES = ("Ada", "Blaise", "Chien-Shiung", "Dorothy", "Emmy", "Fazlur", "Grace", "Hedy")
 GOODS = ("tea", "coffee", "cups", "spoons", "honey")
 
@@ -106,7 +106,6 @@ class SampleTraffic:
         self._address = address
         self._random = random.Random(seed)
         self._orders = 0
-        self._member, self._epoch, self._beat_at = "", 0, 0.0
 
     def run(self) -> None:
         """Write and read until the process ends."""
@@ -115,14 +114,15 @@ class SampleTraffic:
             try:
                 with Cluster(self._address) as cluster:
                     _create_topics(cluster)
+                    member = TopicMember(cluster, GROUP, ORDERS)
                     if not announced:
                         print(hints(self._address), flush=True)
                         announced = True
-                    self._live(cluster)
+                    self._live(cluster, member)
             except ClientError:  # the broker ends, or loads its coordinators
                 time.sleep(GONE_S)
 
-    def _live(self, cluster: Cluster) -> None:
+    def _live(self, cluster: Cluster, member: TopicMember) -> None:
         led_by = leaders(cluster, list(TOPICS))
         tick = 0
         while True:
@@ -131,10 +131,10 @@ class SampleTraffic:
             if tick % TICKS_OF_CUSTOMER == 0:
                 place, batch = self.customer()
                 append(cluster, led_by[place], {place: batch})
-            if time.monotonic() >= self._beat_at:
-                self._beat(cluster)
+            member.poll(0)
             if tick % TICKS_OF_COMMIT == 0:
-                self._commit(cluster, led_by)
+                for index, offset in member.positions.items():
+                    member.acknowledge(index, offset - 1)
             tick += 1
             time.sleep(EVERY_S)
 
@@ -157,48 +157,6 @@ class SampleTraffic:
         number = self._random.randrange(len(NAMES))
         customer = {"name": NAMES[number], "points": self._random.randrange(1000)}
         return (CUSTOMERS, 0), _batch(b"%d" % number, customer)
-
-    def _beat(self, cluster: Cluster) -> None:
-        """Join the group (KIP-848), or stay in it. ClientError; then it joins again."""
-        from kafkawire.messages.consumer_group_heartbeat import (
-            ConsumerGroupHeartbeatRequest,
-            TopicPartitions,
-        )
-
-        request = ConsumerGroupHeartbeatRequest(GROUP, self._member or "dev", self._epoch)
-        if not self._epoch:
-            request.rebalance_timeout_ms = 60_000
-            request.subscribed_topic_names = [ORDERS]
-            request.topic_partitions = []
-        answer = call_coordinator(lambda: cluster.coordinator(GROUP).request(HEARTBEAT, request))
-        if answer.error_code:
-            self._epoch = 0
-        check(f"group {GROUP}", answer.error_code, answer.error_message)
-        self._member, self._epoch = answer.member_id, answer.member_epoch
-        self._beat_at = time.monotonic() + answer.heartbeat_interval_ms / 1000
-        if answer.assignment is not None:  # acknowledged by owning it
-            request.member_id, request.member_epoch = self._member, self._epoch
-            request.topic_partitions = [
-                TopicPartitions(each.topic_id, each.partitions)
-                for each in answer.assignment.topic_partitions
-            ]
-            request.subscribed_topic_names = None
-            cluster.coordinator(GROUP).request(HEARTBEAT, request)
-
-    def _commit(self, cluster: Cluster, led_by: Mapping[Partition, int]) -> None:
-        """Commit the end of the log: the group has read all that is there."""
-        from kafkawire.messages.offset_commit import (
-            OffsetCommitRequest,
-            OffsetCommitRequestPartition,
-            OffsetCommitRequestTopic,
-        )
-
-        wanted = {place: LATEST for place in led_by if place[0] == ORDERS}
-        ends = list_offsets(cluster, wanted, dict(led_by))
-        rows = [OffsetCommitRequestPartition(place[1], end) for place, end in ends.items()]
-        topic = OffsetCommitRequestTopic(name=ORDERS, partitions=rows)
-        asked = OffsetCommitRequest(GROUP, self._epoch, self._member, None, -1, [topic])
-        cluster.coordinator(GROUP).request(OFFSET_COMMIT, asked, at_most=9)
 
 
 def _batch(key: bytes, value: Mapping[str, Any]) -> bytes:

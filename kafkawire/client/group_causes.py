@@ -61,6 +61,32 @@ class Observation:
         return self.group.totals()
 
 
+REMEDIES = {
+    "no-members": "Start a consumer with this group.id.",
+    "rebalancing": "Let the members that it waits for poll, restart them, or lower their "
+    "max.poll.interval.ms.",
+    "not-ready": "Create the missing topics, or repair the partition counts of internal topics.",
+    "reconciling": "Let the member poll, or restart it.",
+    "no-owner": "Restart a member, which starts a rebalance.",
+    "not-subscribed": "Subscribe to the topic, or delete these offsets: kafkawire offsets delete.",
+    "not-assigned": "Subscribe to the topic.",
+    "below-log-start": "Set auto.offset.reset of the consumer, or run kafkawire groups "
+    "reset-offsets; raise retention.ms if records were needed.",
+    "above-log-end": "Run kafkawire groups reset-offsets.",
+    "unknown-partition": "Start the broker that leads it, or delete these offsets: kafkawire "
+    "offsets delete.",
+    "open-transaction": "End the transaction in its producer; if that is gone, wait for "
+    "transaction.timeout.ms.",
+    "pending-offsets": "End the transaction in its producer.",
+    "no-commits": "Read the log of the owner: it is blocked, fails, or does not commit.",
+    "lag-grows": "Add members up to the number of partitions, or make each record cheaper.",
+    "no-progress": "Read the logs of the members.",
+    "locked": "Let the members acknowledge, or stop them: their records are released.",
+    "idle-members": "Add partitions if these members are needed.",
+}
+"""Remedies by the kind of a Cause."""
+
+
 class Cause(NamedTuple):
     """One finding. `stuck`: it stops the group, or a partition of it."""
 
@@ -68,6 +94,11 @@ class Cause(NamedTuple):
     stuck: bool
     sentence: str
     partitions: list[Partition]
+
+    @property
+    def remedy(self) -> str:
+        """Return what to do, empty if nothing."""
+        return REMEDIES.get(self.kind, "")
 
 
 def causes(seen: Observation) -> list[Cause]:

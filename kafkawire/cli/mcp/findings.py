@@ -15,15 +15,16 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.group_causes import Cause
 from kafkawire.client.offsets import partition_text
-from kafkawire.client.schedules import schedules_led_by
 from kafkawire.client.transaction_admin import describe_transactions
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.console.views.cluster import read_log_dirs
 from kafkawire.console.views.health import judge
 from kafkawire.console.views.locks import ShareLocks
 from kafkawire.console.views.offset_map import PartitionMap, RecordPlace
 from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.parts import attempt
 from kafkawire.console.views.records import RecordOrder, RecordQuery, read_records
+from kafkawire.console.views.schedules import read_schedules
 from kafkawire.console.views.snapshot import ClusterSnapshot, Known
 from kafkawire.console.views.tier import TierState, describe_tier
 from kafkawire.console.views.topics import describe_topic
@@ -31,7 +32,6 @@ from kafkawire.console.views.transactions import HeldPartition, describe_open
 from kafkawire.plural import count
 from kafkawire.units import ago, duration_ms, size
 
-DESCRIBE_LOG_DIRS = 35
 MAX_EXPLAINED = 20
 """Findings of one kind in an answer."""
 FENCED = (
@@ -50,35 +50,9 @@ class Explanation(NamedTuple):
     next: str = ""
 
 
-REMEDIES = {
-    "no-members": "Start a consumer with this group.id.",
-    "rebalancing": "Let the members that it waits for poll, restart them, or lower their "
-    "max.poll.interval.ms.",
-    "not-ready": "Create the missing topics, or repair the partition counts of internal topics.",
-    "reconciling": "Let the member poll, or restart it.",
-    "no-owner": "Restart a member, which starts a rebalance.",
-    "not-subscribed": "Subscribe to the topic, or delete these offsets: kafkawire offsets delete.",
-    "not-assigned": "Subscribe to the topic.",
-    "below-log-start": "Set auto.offset.reset of the consumer, or run kafkawire groups "
-    "reset-offsets; raise retention.ms if records were needed.",
-    "above-log-end": "Run kafkawire groups reset-offsets.",
-    "unknown-partition": "Start the broker that leads it, or delete these offsets: kafkawire "
-    "offsets delete.",
-    "open-transaction": "End the transaction in its producer; if that is gone, wait for "
-    "transaction.timeout.ms, or see why_transaction.",
-    "pending-offsets": "End the transaction in its producer.",
-    "no-commits": "Read the log of the owner: it is blocked, fails, or does not commit.",
-    "lag-grows": "Add members up to the number of partitions, or make each record cheaper.",
-    "no-progress": "Read the logs of the members.",
-    "locked": "Let the members acknowledge, or stop them: their records are released.",
-    "idle-members": "Add partitions if these members are needed.",
-}
-"""Remedies by the kind of a Cause."""
-
-
 def explain_causes(causes: Iterable[Cause]) -> list[Explanation]:
     """Return the causes of a group with remedies. Pure."""
-    return [Explanation(each.stuck, each.sentence, REMEDIES.get(each.kind, "")) for each in causes]
+    return [Explanation(each.stuck, each.sentence, each.remedy) for each in causes]
 
 
 def explain_locks(locks: Iterable[ShareLocks]) -> list[Explanation]:
@@ -119,7 +93,7 @@ def explain_cluster(
         if each.stuck
     ]
     found += [each for each in _tier(describe_tier(cluster, own)) if each.stuck]
-    for each in _read_schedules(cluster, own, None):
+    for each in read_schedules(cluster, own, []):
         if each.held or each.undeliverable:
             text = f"{each.topic}:{each.partition} holds {count(each.held, 'record')} that are due"
             sentence = f"{text}, and could not deliver {each.undeliverable:,}."
@@ -153,19 +127,18 @@ def _limits(cluster: Cluster) -> Iterator[Explanation]:
 
 
 def _disks(cluster: Cluster) -> Iterator[Explanation]:
-    from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
-
     names = ("disk.warn.percent", "disk.refuse.percent")
     percents = broker_settings(cluster, names)
     warn, refuse = (int(percents.get(name) or 100) for name in names)
     for node in cluster.nodes():
-        answer = cluster.node(node).request(DESCRIBE_LOG_DIRS, DescribeLogDirsRequest([]))
-        for row in answer.results:
-            used = 100 * (row.total_bytes - row.usable_bytes) // max(1, row.total_bytes)
-            if row.total_bytes > 0 and used >= warn:
+        for each in read_log_dirs(cluster.node(node)):
+            if not each.total_bytes or each.free_bytes is None:
+                continue
+            used = 100 * (each.total_bytes - each.free_bytes) // each.total_bytes
+            if used >= warn:
                 yield Explanation(
                     False,
-                    f"The disk of broker {node} is {used} % full, {size(row.usable_bytes)} are "
+                    f"The disk of broker {node} is {used} % full, {size(each.free_bytes)} are "
                     f"free; from disk.refuse.percent={refuse} on it refuses records.",
                     "Lower retention, tier topics (remote.storage.enable), or add space.",
                 )
@@ -302,7 +275,7 @@ def explain_topic(
             found += _offset(cluster, topic, each, offset, policy)
     if key is not None:
         found += _key(cluster, topic, key, policy)
-    found += _explain_delays(topic, _read_schedules(cluster, own, topic))
+    found += _explain_delays(topic, read_schedules(cluster, own, [], topic))
     if any((each.log_end or 0) > (each.stable or 0) for each in wanted):
         held = explain_transactions(cluster, snapshot)
         found += [each for each in held if f" {topic}:" in each.sentence]
@@ -429,23 +402,6 @@ def _key(cluster: Cluster, topic: str, key: str, policy: str) -> Iterator[Explan
         )
     else:
         yield Explanation(False, f"No record has this key ({searched}).")
-
-
-def _read_schedules(cluster: Cluster, own: OwnBroker, topic: str | None) -> list[Any]:
-    """Return the partitions of one or all schedule topics; none if it is another topic, or of
-    another Kafka."""
-    found: list[Any] = []
-    for node in cluster.nodes():
-        found += (
-            attempt(
-                [],
-                lambda node=node: own.ask(  # type: ignore[misc]
-                    cluster, node, lambda at: schedules_led_by(at, topic, details=topic is not None)
-                ),
-            )
-            or []
-        )
-    return found
 
 
 def _explain_delays(topic: str, partitions: Iterable[Any]) -> Iterator[Explanation]:

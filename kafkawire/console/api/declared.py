@@ -36,6 +36,12 @@ def fields(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None
     }
 
 
+def pick(schema: Schema, row: object, **given: object) -> dict[str, Any]:
+    """Return an object of a schema: its fields are those that are given, or attributes of `row`."""
+    names = schema["properties"]
+    return {name: given[name] if name in given else getattr(row, name) for name in names}
+
+
 class Param(NamedTuple):
     """A parameter in the query of a URL."""
 

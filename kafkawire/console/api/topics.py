@@ -20,6 +20,7 @@ from kafkawire.console.api.declared import (
     fields,
     list_of,
     nullable,
+    pick,
 )
 from kafkawire.console.api.record_json import check_names, load_object, read_integer
 from kafkawire.console.views.actions import Actor, apply_change, plan_change
@@ -49,27 +50,29 @@ TOPIC_ROW = fields({
     "name": TEXT, "internal": FLAG, "partitions": INTEGER, "records": INTEGER,
     "rate": nullable({"type": "number"}), "groups": INTEGER,
 })  # fmt: skip
+TOPICS = fields({"topics": list_of(TOPIC_ROW), **PAGED})
 NEW_TOPIC = fields({"name": TEXT}, {"partitions": INTEGER, "configs": SETTINGS})
+PARTITION = fields({
+    "partition": INTEGER, "leader": INTEGER, "replicas": list_of(INTEGER),
+    "in_sync": list_of(INTEGER), "log_start": nullable(INTEGER), "log_end": nullable(INTEGER),
+    "last_stable": nullable(INTEGER),
+})  # fmt: skip
 TOPIC = fields({
     "name": TEXT, "id": TEXT, "internal": FLAG, "configs": SETTINGS,
-    "partitions": list_of(fields({
-        "partition": INTEGER, "leader": INTEGER, "replicas": list_of(INTEGER),
-        "in_sync": list_of(INTEGER), "log_start": nullable(INTEGER),
-        "log_end": nullable(INTEGER), "last_stable": nullable(INTEGER),
-    })),
-    "partition_count": INTEGER,
+    "partitions": list_of(PARTITION), "partition_count": INTEGER,
 })  # fmt: skip
 GROUP_ROW = fields({
     "name": TEXT, "state": TEXT, "type": TEXT, "members": INTEGER, "lag": nullable(INTEGER),
 })  # fmt: skip
+GROUPS = fields({"groups": list_of(GROUP_ROW), **PAGED})
+MEMBER = fields({"id": TEXT, "client": TEXT, "host": TEXT})
+READ = fields({
+    "topic": TEXT, "partition": INTEGER, "committed": nullable(INTEGER),
+    "log_end": nullable(INTEGER), "lag": nullable(INTEGER), "member": nullable(TEXT),
+})  # fmt: skip
 GROUP = fields({
-    "name": TEXT, "state": TEXT, "type": TEXT, "lag": INTEGER,
-    "members": list_of(fields({"id": TEXT, "client": TEXT, "host": TEXT})),
-    "partitions": list_of(fields({
-        "topic": TEXT, "partition": INTEGER, "committed": nullable(INTEGER),
-        "log_end": nullable(INTEGER), "lag": nullable(INTEGER), "member": nullable(TEXT),
-    })),
-    "why": list_of(TEXT),
+    "name": TEXT, "state": TEXT, "type": TEXT, "lag": INTEGER, "members": list_of(MEMBER),
+    "partitions": list_of(READ), "why": list_of(TEXT),
 })  # fmt: skip
 RESET = fields({"topic": TEXT, "where": TEXT}, {"at": TEXT, "partition": INTEGER})
 GROUP_NAME = Param("name", "the group: it may have any name, so it is no part of the path")
@@ -89,7 +92,7 @@ class SubjectApi:
                 "GET", topics, "listTopics", "List topics", self.list_topics,
                 [FILTER, Param("sort", "one of " + ", ".join(SORTS)), PAGE_NUMBER,
                  Param("internal", "1: internal topics, too")],
-                answers={200: ("A page", fields({"topics": list_of(TOPIC_ROW), **PAGED}))},
+                answers={200: ("A page", TOPICS)},
             ),
             ApiOperation(
                 "POST", topics, "createTopic", "Create a topic", self.create_topic,
@@ -107,7 +110,7 @@ class SubjectApi:
             ApiOperation(
                 "GET", "/api/groups", "listGroups", "List groups", self.list_groups,
                 [FILTER, Param("sort", "one of " + ", ".join(GROUP_SORTS)), PAGE_NUMBER],
-                answers={200: ("A page", fields({"groups": list_of(GROUP_ROW), **PAGED}))},
+                answers={200: ("A page", GROUPS)},
             ),
             ApiOperation(
                 "GET", group, "describeGroup", "Describe a group: lag, and what stops it",
@@ -133,13 +136,8 @@ class SubjectApi:
         internal = text_param(request, "internal") == "1"
         known = await self._read_known(request)
         found = list_topics(known, text_param(request, "q"), sort, page_number(request), internal)
-        rows = [
-            {"name": row.name, "internal": row.internal, "partitions": row.partitions,
-             "records": row.records, "rate": row.rate, "groups": row.groups}
-            for row in found.rows
-        ]  # fmt: skip
-        paged = {"matching": found.matching, "page": found.page, "pages": found.pages}
-        return JSONResponse({"topics": rows, **paged})
+        rows = [pick(TOPIC_ROW, row) for row in found.rows]
+        return JSONResponse(pick(TOPICS, found, topics=rows))
 
     async def create_topic(self, request: Request) -> Response:
         """Create a topic."""
@@ -163,17 +161,11 @@ class SubjectApi:
         found = await self._frame.ask(
             request, lambda cluster: describe_topic(cluster, own, name, first)
         )
-        rows = [
-            {"partition": row.partition, "leader": row.leader, "replicas": list(row.replicas),
-             "in_sync": list(row.in_sync), "log_start": row.log_start, "log_end": row.log_end,
-             "last_stable": row.stable}
-            for row in found.maps
-        ]  # fmt: skip
-        return JSONResponse({
-            "name": found.name, "id": found.topic_id, "internal": found.internal,
-            "configs": dict(found.configs), "partitions": rows,
-            "partition_count": found.partitions,
-        })  # fmt: skip
+        rows = [pick(PARTITION, row, last_stable=row.stable) for row in found.maps]
+        topic = pick(
+            TOPIC, found, id=found.topic_id, partitions=rows, partition_count=found.partitions
+        )
+        return JSONResponse(topic)
 
     async def delete_topic(self, request: Request) -> Response:
         """Delete a topic."""
@@ -185,32 +177,25 @@ class SubjectApi:
         sort = choice_param(request, "sort", GROUP_SORTS, "lag")
         known = await self._read_known(request)
         found = list_groups_page(known, text_param(request, "q"), sort, page_number(request))
-        rows = [
-            {"name": row.group, "state": row.state, "type": row.kind, "members": row.members,
-             "lag": row.lag}
-            for row in found.rows
-        ]  # fmt: skip
-        paged = {"matching": found.matching, "page": found.page, "pages": found.pages}
-        return JSONResponse({"groups": rows, **paged})
+        rows = [pick(GROUP_ROW, row, name=row.group, type=row.kind) for row in found.rows]
+        return JSONResponse(pick(GROUPS, found, groups=rows))
 
     async def describe_group(self, request: Request) -> Response:
         """Answer with a group."""
         name = _group(request)
         found = await self._frame.ask(request, lambda cluster: describe_group_lag(cluster, name))
         group: GroupDescription = found.lag.description
-        members = [
-            {"id": row.member, "client": row.client, "host": row.host} for row in group.members
-        ]
+        members = [pick(MEMBER, row, id=row.member) for row in group.members]
         rows = [
-            {"topic": row.partition[0], "partition": row.partition[1], "committed": row.committed,
-             "log_end": row.log_end, "lag": row.lag, "member": row.owner}
+            pick(READ, row, topic=row.partition[0], partition=row.partition[1], member=row.owner)
             for row in found.lag.partitions
-        ]  # fmt: skip
-        return JSONResponse({
-            "name": name, "state": group.state, "type": group.kind,
-            "lag": found.lag.totals().lag, "members": members, "partitions": rows,
-            "why": [cause.sentence for cause in found.causes],
-        })  # fmt: skip
+        ]
+        why = [cause.sentence for cause in found.causes]
+        answer = pick(
+            GROUP, group, name=name, type=group.kind, lag=found.lag.totals().lag, members=members,
+            partitions=rows, why=why,
+        )  # fmt: skip
+        return JSONResponse(answer)
 
     async def reset_group(self, request: Request) -> Response:
         """Reset the offsets of a group in a topic."""

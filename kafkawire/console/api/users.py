@@ -9,7 +9,7 @@ import time
 from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from anyio import to_thread
 
@@ -17,6 +17,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import LoginRefused
 from kafkawire.client.security import ClientSecurity
 from kafkawire.console.web.frame import ConsoleOptions
+from kafkawire.console.web.sessions import security_of
 from kafkawire.console.web.viewer import Viewer
 
 MAX_USERS = 50
@@ -29,8 +30,6 @@ PAUSE_S = 1.0
 """Pause after a refused log-in, during which it counts: so many passwords can be tried a second."""
 MAX_HEADER = 1024
 """Characters of user and password together, encoded."""
-DEFAULT_MECHANISM = "SCRAM-SHA-512"
-"""Unless the console logs in with another one: it does not show the broker the password."""
 WRONG_USER = "User or password is wrong"
 
 
@@ -96,9 +95,7 @@ class BasicUsers:
 
     def _log_in(self, user: str, password: str) -> ClientSecurity:
         """Return how the user logs in, when the broker has accepted it. LoginRefused."""
-        own = self._options.security
-        mechanism = own.mechanism or DEFAULT_MECHANISM
-        security = replace(own, mechanism=mechanism, user=user, password=password)
+        security = security_of(self._options.security, user, password)
         Cluster(self._options.server, security=security).close()
         return security
 

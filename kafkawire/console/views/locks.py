@@ -9,7 +9,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.groups import SHARE, GroupDescription
 from kafkawire.client.tier import tier_command
 from kafkawire.console.views.own import OwnBroker
-from kafkawire.console.views.parts import attempt
+from kafkawire.console.views.parts import ask_brokers
 
 
 class LockRun(NamedTuple):
@@ -42,14 +42,11 @@ def describe_locks(
     """Return the share partitions of a share group that are in use, and sentences on what was
     refused; nothing for other groups."""
     refused: list[str] = []
-    rows: list[Any] = []
-    for node in cluster.nodes() if group.kind == SHARE else ():
-        answer = attempt(
-            refused,
-            lambda node=node: own.ask(  # type: ignore[misc]
-                cluster, node, lambda at: tier_command(at, "locks", group=group.group)
-            ),
+    answers: list[Any] = []
+    if group.kind == SHARE:
+        answers = ask_brokers(
+            cluster, own, refused, lambda at: tier_command(at, "locks", group=group.group)
         )
-        rows += [] if answer is None else answer["partitions"]
+    rows = [row for answer in answers for row in answer["partitions"]]
     found = [ShareLocks(**{**row, "runs": [LockRun(*run) for run in row["runs"]]}) for row in rows]
-    return sorted(found, key=lambda each: each[:2]), list(dict.fromkeys(refused))
+    return sorted(found, key=lambda each: each[:2]), refused

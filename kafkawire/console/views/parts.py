@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.connection import ClientConnection
 from kafkawire.client.errors import BrokerError, ClientError, Unsupported
 from kafkawire.client.tier import CommandRefused
-from kafkawire.console.views.own import NotKafkawire
+from kafkawire.console.views.own import NotKafkawire, OwnBroker
 
 T = TypeVar("T")
 
@@ -42,6 +44,19 @@ def attempt(refused: list[str], ask: Callable[[], T]) -> T | None:
     except (BrokerError, CommandRefused, NotKafkawire, Unsupported) as error:
         refused.append(sentence_of(error))
         return None
+
+
+def ask_brokers(
+    cluster: Cluster, own: OwnBroker, refused: list[str], ask: Callable[[ClientConnection], T]
+) -> list[T]:
+    """Return what each broker answers that is kafkawire; the reasons of the others are added to
+    `refused`, each once. ClientError: see attempt."""
+    found: list[T] = []
+    reasons: list[str] = []
+    for node in cluster.nodes():
+        attempt(reasons, lambda node=node: found.append(own.ask(cluster, node, ask)))  # type: ignore[misc]
+    refused += dict.fromkeys(reasons)
+    return found
 
 
 def sentence_of(error: Exception) -> str:

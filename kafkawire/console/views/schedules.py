@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.schedules import schedules_led_by
 from kafkawire.console.views.own import OwnBroker
-from kafkawire.console.views.parts import ListPage, attempt, page_of
+from kafkawire.console.views.parts import ListPage, ask_brokers, page_of
 
 MAX_UNDELIVERED = 200
 """Records that are due and not delivered, of one page."""
@@ -50,23 +50,22 @@ class Schedules(NamedTuple):
     refused: Sequence[str]
 
 
+def read_schedules(
+    cluster: Cluster, own: OwnBroker, refused: list[str], topic: str = ""
+) -> list[Any]:
+    """Return a SchedulePartition for each partition of all schedule topics, or of `topic` with its
+    records, in order; none if it is another topic."""
+    answers = ask_brokers(
+        cluster, own, refused, lambda at: schedules_led_by(at, topic or None, details=bool(topic))
+    )
+    rows = (row for answer in answers for row in answer)
+    return sorted(rows, key=lambda row: (row.topic, row.partition))
+
+
 def describe_waiting(cluster: Cluster, own: OwnBroker, topic: str = "", page: int = 1) -> Schedules:
     """Return all schedule topics, or the partitions of `topic`."""
     refused: list[str] = []
-    found: list[Any] = []
-    for node in cluster.nodes():
-        found += (
-            attempt(
-                refused,
-                lambda node=node: own.ask(  # type: ignore[misc]
-                    cluster,
-                    node,
-                    lambda at: schedules_led_by(at, topic or None, details=bool(topic)),
-                ),
-            )
-            or []
-        )
-    found.sort(key=lambda row: (row.topic, row.partition))
+    found = read_schedules(cluster, own, refused, topic)
     grouped: dict[Any, list[Any]] = {}
     for row in found:
         grouped.setdefault(row.partition if topic else row.topic, []).append(row)
@@ -85,7 +84,7 @@ def describe_waiting(cluster: Cluster, own: OwnBroker, topic: str = "", page: in
         sorted(hours.items()),
         undelivered[:MAX_UNDELIVERED],
         max(0, len(undelivered) - MAX_UNDELIVERED),
-        list(dict.fromkeys(refused)),
+        refused,
     )
 
 

@@ -43,6 +43,7 @@ MAX_ADDRESSES = 10_000
 MAX_NAME = 1000
 """Characters of a user name and of a password."""
 DEFAULT_MECHANISM = "SCRAM-SHA-512"
+"""Unless the console logs in with another one: it does not show the broker the password."""
 WRONG = "The user or the password is wrong."
 Clock = Callable[[], float]
 
@@ -197,12 +198,7 @@ class Sessions:
             admitted = self._failures.begin(network)
         if not admitted:
             raise LoginFailed("Too many log-ins failed: wait a minute.", 429)
-        security = replace(
-            self._security,
-            mechanism=self._security.mechanism or DEFAULT_MECHANISM,
-            user=user,
-            password=password,
-        )
+        security = security_of(self._security, user, password)
         valid = all(0 < len(text) <= MAX_NAME and "\0" not in text for text in (user, password))
         if not valid:
             raise LoginFailed(WRONG, 403)
@@ -248,6 +244,12 @@ class Sessions:
             found, self._found = [*self._found.values()], OrderedDict()
         for session in (*found, *filter(None, [self._shared])):
             session.viewer.close()
+
+
+def security_of(base: ClientSecurity, user: str, password: str) -> ClientSecurity:
+    """Return how a user logs in at the broker."""
+    mechanism = base.mechanism or DEFAULT_MECHANISM
+    return replace(base, mechanism=mechanism, user=user, password=password)
 
 
 def _key(identity: str) -> bytes:
