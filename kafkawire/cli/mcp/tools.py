@@ -117,8 +117,7 @@ class ToolSet:
     def _read_known(self) -> Known:
         """Return the facts of the pages' snapshot, which may be some seconds old, with rates."""
         known = self._snapshots.read()
-        if known.failure:
-            raise ClientError(known.failure)
+        known.require(newest=True)
         return known
 
     def _take_snapshot(self) -> ClusterSnapshot:

@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import ClientError
 from kafkawire.client.groups import GroupDescription
 from kafkawire.console.api.declared import (
     FLAG,
@@ -23,7 +22,7 @@ from kafkawire.console.api.declared import (
     pick,
 )
 from kafkawire.console.api.record_json import check_names, load_object, read_integer
-from kafkawire.console.views.actions import Actor, apply_change, plan_change
+from kafkawire.console.views.actions import apply_change, plan_change
 from kafkawire.console.views.groups import GROUP_SORTS, describe_group_lag, list_groups_page
 from kafkawire.console.views.plans import ChangePlan, Values
 from kafkawire.console.views.snapshot import Known
@@ -34,7 +33,6 @@ from kafkawire.console.web.queries import (
     WHERE,
     WrongInput,
     choice_param,
-    client_of,
     number_param,
     page_number,
     parse_time,
@@ -228,8 +226,7 @@ class SubjectApi:
     async def _change(self, request: Request, name: str, values: Values) -> ChangePlan:
         """Plan a change, and make it: as on a page, with the same checks and the same log.
         NotAllowed, ChangeRefused, Outdated, ClientError."""
-        viewer = self._frame.viewer(request)
-        actor = Actor(viewer.user, client_of(request), viewer.may_change)
+        actor = self._frame.actor(request)
 
         def change(cluster: Cluster) -> ChangePlan:
             plan = plan_change(cluster, actor, name, values)
@@ -239,10 +236,9 @@ class SubjectApi:
         return await self._frame.ask(request, change)
 
     async def _read_known(self, request: Request) -> Known:
-        """Return the newest snapshot: a list that is not known is no empty list. ClientError."""
+        """Return the newest facts: a list that is not known is no empty list. ClientError."""
         known = await self._frame.read_known(request)
-        if known.failure or known.snapshot is None:
-            raise ClientError(known.failure or "nothing is known of the broker yet")
+        known.require(newest=True)
         return known
 
 

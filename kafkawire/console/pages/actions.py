@@ -13,7 +13,6 @@ from starlette.routing import BaseRoute, Route
 from kafkawire.console.views.actions import (
     ACTIONS,
     READ_ONLY,
-    Actor,
     Outdated,
     apply_change,
     plan_change,
@@ -23,7 +22,6 @@ from kafkawire.console.web.frame import PageFrame
 from kafkawire.console.web.queries import (
     INT64,
     WrongInput,
-    client_of,
     parse_time,
     read_form,
     read_number,
@@ -68,7 +66,7 @@ class ActionPages:
         name, action = find_action(request.path_params["action"])
         session, form = await self._read(request)
         values = {each.name: read_field(each, form.get(each.name, "")) for each in action.fields}
-        actor = self._actor(request)
+        actor = self._frame.actor(request)
         known = await self._frame.read_known(request)
         plan = await self._frame.ask(
             request, lambda cluster: plan_change(cluster, actor, name, values)
@@ -93,7 +91,7 @@ class ActionPages:
                 f"Type {found['confirm']} to confirm: nothing was changed. Make the plan again."
             )
             return self._frame.error(request, 400, sentence)
-        actor = self._actor(request)
+        actor = self._frame.actor(request)
         known = await self._frame.read_known(request)
         differences: Any = ()
         try:
@@ -115,10 +113,6 @@ class ActionPages:
         form = await read_form(request)
         session.check_form(form.get("csrf", ""))
         return session, form
-
-    def _actor(self, request: Request) -> Actor:
-        session = self._frame.sessions.find(request)
-        return Actor(session.user, client_of(request), session.viewer.may_change)
 
 
 def find_action(name: str) -> tuple[str, Action]:

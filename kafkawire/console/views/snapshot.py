@@ -347,6 +347,12 @@ class Known:
         """Return the records written per second to topics that are not internal."""
         return self.samples[-1].rate if self.samples else 0.0
 
+    def require(self, newest: bool = False) -> ClusterSnapshot:
+        """Return the snapshot. ClientError before the first, with `newest` also after a failure."""
+        if self.snapshot is None or (newest and self.failure):
+            raise ClientError(self.failure or "nothing is known of the broker yet")
+        return self.snapshot
+
 
 class SnapshotCache:
     """The newest snapshot of a cluster. It is taken when a page needs one, by one thread at a time,

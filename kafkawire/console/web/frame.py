@@ -12,11 +12,12 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import ClientError
 from kafkawire.client.security import NO_SECURITY, ClientSecurity
+from kafkawire.console.views.actions import Actor
 from kafkawire.console.views.health import Health, judge
 from kafkawire.console.views.snapshot import ClusterSnapshot, Known
 from kafkawire.console.web.live import Streams
+from kafkawire.console.web.queries import client_of
 from kafkawire.console.web.rendering import environment, link
 from kafkawire.console.web.sessions import NotLoggedIn, Sessions
 from kafkawire.console.web.viewer import Viewer
@@ -80,9 +81,12 @@ class PageFrame:
     async def read_snapshot(self, request: Request) -> tuple[Known, ClusterSnapshot]:
         """Return what `read_known` does, with its snapshot. ClientError if there is none yet."""
         known = await self.read_known(request)
-        if known.snapshot is None:
-            raise ClientError(known.failure or "nothing is known of the broker yet")
-        return known, known.snapshot
+        return known, known.require()
+
+    def actor(self, request: Request) -> Actor:
+        """Return who changes something by a request. NotLoggedIn."""
+        viewer = self.viewer(request)
+        return Actor(viewer.user, client_of(request), viewer.may_change)
 
     async def ask(self, request: HTTPConnection, ask: Callable[[Cluster], T]) -> T:
         """Run a function of `views` in a thread. ClientError."""
