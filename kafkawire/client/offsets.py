@@ -163,8 +163,17 @@ def _read_commits(group: str, answer: Any) -> Commits | BrokerError:
     return found
 
 
-def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Commit offsets without joining the group; return error codes by partition."""
+def commit(
+    cluster: Cluster,
+    group: str,
+    offsets: Mapping[Partition, int],
+    *,
+    member: str = "",
+    generation: int = -1,
+    node: int | None = None,
+) -> dict[Partition, int]:
+    """Commit offsets, without joining the group unless a `member` is given; return error codes by
+    partition. `node`: the coordinator if it is known."""
     from kafkawire.messages.offset_commit import (
         OffsetCommitRequest,
         OffsetCommitRequestPartition,
@@ -177,8 +186,9 @@ def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> di
         topic.partitions.append(
             OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
         )
-    asked = OffsetCommitRequest(group_id=group, topics=list(topics.values()))
-    answer = cluster.coordinator(group).request(8, asked, at_most=9)
+    asked = OffsetCommitRequest(group, generation, member, topics=list(topics.values()))
+    at = cluster.coordinator(group) if node is None else cluster.node(node)
+    answer = at.request(8, asked, at_most=9)
     return {
         (topic_answer.name, row.partition_index): row.error_code
         for topic_answer in answer.topics

@@ -17,9 +17,11 @@ from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.fetching import fetch_partitions, sound_records
 from kafkawire.client.groups import assignment, subscription
 from kafkawire.client.offsets import (
+    COMING,
     EARLIEST,
     READ_COMMITTED,
     Partition,
+    commit,
     fetch_committed_offsets,
     leaders,
     list_offsets,
@@ -27,9 +29,7 @@ from kafkawire.client.offsets import (
 from kafkawire.codec.batches import Record
 from kafkawire.codec.errors import ErrorCode
 
-OFFSET_COMMIT, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 11, 12, 13, 14
-COMMIT_BY_NAME = 9
-"""The last version of OffsetCommit that identifies topics by name."""
+JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 11, 12, 13, 14
 LEAVE_MANY = 3
 """The first version of LeaveGroup with a list of members."""
 SESSION_MS, HEARTBEAT_S = 45_000, 3.0
@@ -47,12 +47,6 @@ _REJOIN = (
     ErrorCode.UNKNOWN_MEMBER_ID,
 )
 _FORGOTTEN = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
-_MOVED = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
-"""Errors after which the coordinator is looked up again."""
 
 
 class TopicMember:
@@ -117,8 +111,8 @@ class TopicMember:
                 if error.code in _FORGOTTEN:
                     self._forget(error.code)
                 return {}, []
-            if error.code in _MOVED:
-                self._coordinator = -1
+            if error.code in COMING:
+                self._coordinator = -1  # it is looked up again
             raise
         except ClientError:
             self._coordinator = -1
@@ -148,10 +142,13 @@ class TopicMember:
     def _states(self) -> tuple[dict[int, int], ...]:
         return self._delivered, self.positions, self._acknowledged, self._committed
 
-    def _ask(self, key: int, message: object, at_most: int | None = None) -> Any:
+    def _ask(self, key: int, message: object) -> Any:
+        return self._cluster.node(self._find_coordinator()).request(key, message)
+
+    def _find_coordinator(self) -> int:
         if self._coordinator < 0:
             self._coordinator = self._cluster.coordinator_id(self.group)
-        return self._cluster.node(self._coordinator).request(key, message, at_most=at_most)
+        return self._coordinator
 
     def _check(self, code: int) -> None:
         if code:
@@ -218,12 +215,6 @@ class TopicMember:
         return {row.name: len(row.partitions) for row in found if not row.error_code}
 
     def _commit(self) -> dict[int, int]:
-        from kafkawire.messages.offset_commit import (
-            OffsetCommitRequest,
-            OffsetCommitRequestPartition,
-            OffsetCommitRequestTopic,
-        )
-
         wanted = {
             index: end
             for index, end in self._acknowledged.copy().items()
@@ -231,12 +222,13 @@ class TopicMember:
         }
         if not wanted:
             return {}
-        rows = [OffsetCommitRequestPartition(*each) for each in wanted.items()]
-        topic = OffsetCommitRequestTopic(name=self.topic, partitions=rows)
-        asked = OffsetCommitRequest(self.group, self._generation, self._member, None, -1, [topic])
-        answer = self._ask(OFFSET_COMMIT, asked, COMMIT_BY_NAME)
-        for row in answer.topics[0].partitions:
-            self._check(row.error_code)
+        places = {(self.topic, index): end for index, end in wanted.items()}
+        codes = commit(
+            self._cluster, self.group, places,
+            member=self._member, generation=self._generation, node=self._find_coordinator(),
+        )  # fmt: skip
+        for code in codes.values():
+            self._check(code)
         self._committed |= wanted
         return wanted
 
