@@ -5,6 +5,7 @@ Covers: kafkawire.cli.mcp.findings.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -397,8 +398,24 @@ def test_tier_that_refuses(tiered: tuple[BrokerProcess, Path]) -> None:
             return "refuses or fails" in session.ask("why_tier", topic="orders")
 
         wait_until(failed, lambda: session.ask("why_tier", topic="orders"))
-        asked = Diagnosis(session).ask("why_cluster").ask("why_tier", topic="orders")
-        asked.names("refuses or fails", "Repair the bucket")
+        asked = Diagnosis(session).ask("why_cluster")
+        asked.ask("why_tier", topic="orders").names("refuses or fails", "Repair the bucket")
+
+
+def test_late_upload_is_one_finding(tiered: tuple[BrokerProcess, Path]) -> None:
+    started, _ = tiered
+    with McpSession(started.bootstrap) as session:
+        assert Typed(started.bootstrap, "tier", "pause").code == 0
+        words = ("configs", "set", "tiering.max.lag.ms=5000", "--topic", "orders")
+        assert Typed(started.bootstrap, *words).code == 0
+
+        def late() -> list[str]:
+            findings = json.loads(session.ask("why_cluster"))["findings"]
+            sentences = (each["sentence"] for each in findings)
+            return [each for each in sentences if "tiering.max.lag.ms" in each]
+
+        wait_until(lambda: bool(late()), "a finding")
+        assert len(late()) == 1, late()
 
 
 def test_no_tier(topic: str, asked: Diagnosis) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kafkawire.cli.cluster import why as cluster_why
@@ -82,7 +83,8 @@ def explain_cluster(
     limit clients. ClientError."""
     found = [
         Explanation(each.broken, each.sentence, "", _next_of(each.topic, each.group))
-        for each in judge(Known(snapshot)).findings
+        # The tier of all brokers follows, with remedies.
+        for each in judge(Known(replace(snapshot, tier=None))).findings
     ]
     refused: list[str] = []
     for rule in (_brokers, _limits, _disks):
