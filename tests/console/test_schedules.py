@@ -1,6 +1,6 @@
 """The page of schedule topics.
 
-Covers: kafkawire.console.pages.schedules, kafkawire.console.views.schedules,
+Covers: kafkawire.console.pages.cluster, kafkawire.console.views.schedules,
 kafkawire.client.schedules.
 """
 

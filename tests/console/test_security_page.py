@@ -1,6 +1,6 @@
 """The page of users, access rules and quotas.
 
-Covers: kafkawire.console.pages.security, kafkawire.console.views.security, kafkawire.client.users.
+Covers: kafkawire.console.pages.cluster, kafkawire.console.views.security, kafkawire.client.users.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The page of transactions.
 
-Covers: kafkawire.console.pages.transactions, kafkawire.console.views.transactions.
+Covers: kafkawire.console.pages.cluster, kafkawire.console.views.transactions.
 """
 
 from __future__ import annotations
