@@ -60,6 +60,7 @@ class CellResult:
     anon_bytes: int = 0
     cost_us: float | None = None  # CPU of the broker per cost_unit
     cost_unit: str = ""
+    long_steps: int = 0  # see Server.long_steps
 
     @property
     def errors(self) -> list[str]:
@@ -135,6 +136,7 @@ def run_cell(
     """
     names = _names(cell)
     before_bytes = server.disk_bytes() if cell.writes_much else 0
+    before_steps = server.long_steps()
     with giving(place.room if cell.writes_much else None):
         with Admin(server.port) as admin:
             try:
@@ -163,6 +165,7 @@ def run_cell(
         memory.anon_bytes,
         cell.cost_us(main),
         cell.cost_unit,
+        server.long_steps() - before_steps,
     )
 
 

@@ -160,6 +160,12 @@ class Server:
             return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
         return ""
 
+    def long_steps(self) -> int:
+        """Lines so far on steps that held the event loop for over 5 ms, at most one a second."""
+        with contextlib.suppress(OSError):
+            return self._log.read_text(errors="replace").count("held the event loop")
+        return 0
+
     def cpu_s(self) -> float:
         """User and system seconds so far, all threads."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()

@@ -17,7 +17,7 @@ from bench.fleet import recipes
 from bench.loads import MB, bulk, paced, produce, tail
 from bench.peer_recipes import NotInstalled
 from bench.peers import takes_part
-from bench.runner import CellResult
+from bench.runner import CellResult, Place, run_cell
 from bench.server import Recipe, Server, kafkawire
 from kafkawire.codec.configs.table import BROKER_CONFIGS
 from tests.bench.test_load_client import PRODUCE, needs_cc, running
@@ -214,3 +214,25 @@ def test_cpu_time_of_child_processes_counts(tmp_path: Path) -> None:
             parent.kill()
     assert found[0].server_cpu_s > 0.01
     assert seconds > found[0].server_cpu_s / 2
+
+
+@needs_cc
+def test_no_step_holds_event_loop_while_new_data_is_read(tmp_path: Path) -> None:
+    """By CPU time, so it does not depend on what else the machine does. Most of the data is not
+    mapped, as in the full rows."""
+    plain = kafkawire()
+
+    def command(port: int, folder: Path) -> list[str]:
+        small = [f"{name}={8 << 20}" for name in ("hot.bytes", "journal.bytes")]
+        return [*plain.command(port, folder), *(word for each in small for word in ("--set", each))]
+
+    found = Server(Recipe("kafkawire", command, env=plain.env), tmp_path / "data", {0})
+    found.start()
+    try:
+        for cell in cells.chosen("", False, "recent"):
+            result = run_cell(found, scaled(cell, 0.2), Place())
+            assert not result.errors
+            assert not result.long_steps, found.tail()
+    finally:
+        found.stop()
+        found.discard()
