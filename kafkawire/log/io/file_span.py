@@ -83,7 +83,7 @@ class FileSpan:
                 taken = self._file.send(socket_fd, size, position)
                 # 0 without an error is the end of the file, which must not look like a slow socket.
                 if not taken:
-                    raise self._truncated(position)
+                    raise self._report_end(position)
             # Of the socket, not of the file.
             except (BlockingIOError, ConnectionError, TimeoutError):
                 if sent:
@@ -106,7 +106,7 @@ class FileSpan:
             data = self._file.pread(size, position)
             if len(data) < size:
                 self._failed()
-                raise self._truncated(position + size)
+                raise self._report_end(position + size)
             parts.append(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -122,7 +122,7 @@ class FileSpan:
             length -= piece
             at += 1
 
-    def _truncated(self, position: int) -> OSError:
+    def _report_end(self, position: int) -> OSError:
         return OSError(errno.EIO, f"the file ends before byte {position}")
 
 

@@ -38,7 +38,7 @@ CLOSE_S = 10.0
 milliseconds."""
 
 
-class Spare(NamedTuple):
+class SpareFile(NamedTuple):
     """A file that a new journal may overwrite. `shared`: see Journal."""
 
     path: str
@@ -89,7 +89,7 @@ class Journals:
         self.recycle_bytes = recycle_bytes
         self.by_number: dict[int, Journal] = {}
         self.ready: list[Journal] = []
-        self.spares: list[Spare] = []
+        self.spares: list[SpareFile] = []
         # Everything from this log position on is mapped.
         self.hot_from = 0
         # From here on it may be sent from the mapping: unverified bytes of earlier starts end
@@ -109,7 +109,7 @@ class Journals:
         self.previous_end = 0
         self.active: Journal
 
-    def start(self, journals: list[Journal], spares: list[Spare], next_number: int) -> None:
+    def start(self, journals: list[Journal], spares: list[SpareFile], next_number: int) -> None:
         self.spares = spares
         self.next_number = next_number
         # Otherwise the last one is written further.
@@ -187,7 +187,7 @@ class Journals:
             return
         # Once per active journal: if it fails, the roll tries again and reports the failure.
         self._tried = self.active.number
-        spare: Spare | None = None
+        spare: SpareFile | None = None
         try:
             # A spare takes no space that is not allocated already.
             if not self.spares and not self.has_room():
@@ -311,7 +311,7 @@ class Journals:
             self._retiring_bytes -= size
             failed = future.cancelled() or future.exception() is not None
             if spare and not failed:
-                self.spares.append(Spare(spare, size, journal.shared))
+                self.spares.append(SpareFile(spare, size, journal.shared))
 
         self._note_moving(future)
         future.add_done_callback(on_retired)
@@ -349,7 +349,7 @@ class Journals:
             self.env.fs.remove(os.path.join(self.folder, index_name(journal.number)))
             spare = os.path.join(self.folder, f"{SPARE_PREFIX}{journal.number:010d}")
             self.env.fs.rename(journal.path, spare)
-            self.spares.append(Spare(spare, journal.capacity, journal.shared))
+            self.spares.append(SpareFile(spare, journal.capacity, journal.shared))
         # One sync for all, before anything is written to the log.
         self.env.fs.sync_dir(self.folder)
 
@@ -370,7 +370,7 @@ class Journals:
 
 
 def make_journal(
-    fs: FileSystem, folder: str, number: int, capacity: int, spare: Spare | None
+    fs: FileSystem, folder: str, number: int, capacity: int, spare: SpareFile | None
 ) -> Journal:
     """Create a journal with space and a durable name, from a spare if there is one. May block."""
     path = os.path.join(folder, journal_name(number))
@@ -393,7 +393,7 @@ def make_journal(
     return journal
 
 
-def _is_in_use(fs: FileSystem, spare: Spare) -> bool:
+def _is_in_use(fs: FileSystem, spare: SpareFile) -> bool:
     """Return whether clients may still have to read bytes of a spare, and delete it then."""
     file = fs.open(spare.path)
     try:
