@@ -138,7 +138,7 @@ def run_cell(
     before_bytes = server.disk_bytes() if cell.writes_much else 0
     before_steps = server.long_steps()
     with giving(place.room if cell.writes_much else None):
-        with Admin(server.port) as admin:
+        with Admin(server.port, server.host) as admin:
             try:
                 for key, partitions in cell.topics.items():
                     admin.create_topic(names[key], partitions)
@@ -179,6 +179,7 @@ def _load(
 ) -> list[JobResult]:
     """Fill the topics and run the jobs."""
     options: dict[str, int | float | str] = {
+        "host": server.host,
         "port": server.port,
         "server_pid": server.pid,
         "client_core": place.client_core,

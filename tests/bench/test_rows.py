@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench import cells, client, comparison, long_cells, peer_recipes, report, server
+from bench.__main__ import main
 from bench.cell import ALL_ROWS, MATRIX, Cell, Metric, scaled
 from bench.client import JobResult
 from bench.comparison import Comparison, loss_rows, losses_of
@@ -19,7 +20,9 @@ from bench.peer_recipes import NotInstalled
 from bench.peers import takes_part
 from bench.runner import CellResult, Place, run_cell
 from bench.server import Recipe, Server, kafkawire
+from kafkawire.client.cluster import Cluster
 from kafkawire.codec.configs.table import BROKER_CONFIGS
+from kafkawire.testing import broker
 from tests.bench.test_load_client import PRODUCE, needs_cc, running
 
 LONG = cells.chosen("", False, ALL_ROWS)[len(cells.chosen("", False)) :]
@@ -236,3 +239,23 @@ def test_no_step_holds_event_loop_while_new_data_is_read(tmp_path: Path) -> None
     finally:
         found.stop()
         found.discard()
+
+
+@needs_cc
+def test_bench_runs_on_a_broker_that_runs_already(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--cells", "small acks=1", "--seconds", "0.2", "--no-ceiling", "--no-warm"]
+    with broker() as found:
+        assert main(["--at", found.bootstrap, "--scale", "0.1", *words]) == 0
+        with Cluster(found.bootstrap) as cluster:
+            assert not cluster.metadata(None).topics
+    shown = capsys.readouterr().out
+    assert f"{found.bootstrap}" in shown
+    assert "req/s" in shown
+
+
+def test_address_of_a_running_broker_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--at", "9092"])
+    assert "9092: it must be HOST:PORT, such as 127.0.0.1:9092" in capsys.readouterr().err
+    assert main(["--at", "127.0.0.1:1", "--no-ceiling", "--no-warm"]) == 2
+    assert "no broker accepts connections at 127.0.0.1:1" in capsys.readouterr().err
