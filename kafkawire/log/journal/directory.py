@@ -366,7 +366,9 @@ class Journals:
         self.ready.clear()
         for journal in self.by_number.values():
             journal.cool()
-            journal.stop_sending()
+            # A thread may still send from it: the descriptor ends with the process.
+            if not journal.pins:
+                journal.stop_sending()
 
 
 def make_journal(
