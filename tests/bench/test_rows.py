@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import cells, client, comparison, long_cells, peer_recipes, report, server
+from bench import cells, client, comparison, growth, long_cells, peer_recipes, report, server
 from bench.__main__ import main
 from bench.cell import ALL_ROWS, MATRIX, Cell, Metric, scaled
 from bench.client import JobResult
@@ -259,3 +259,13 @@ def test_address_of_a_running_broker_is_checked(capsys: pytest.CaptureFixture[st
     assert "9092: it must be HOST:PORT, such as 127.0.0.1:9092" in capsys.readouterr().err
     assert main(["--at", "127.0.0.1:1", "--no-ceiling", "--no-warm"]) == 2
     assert "no broker accepts connections at 127.0.0.1:1" in capsys.readouterr().err
+
+
+@needs_cc
+@pytest.mark.slow
+def test_growth_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--kinds", "groups,open trans", "--scale", "0.002", "--data", str(tmp_path / "data")]
+    assert growth.main(words) == 0
+    table = capsys.readouterr().out
+    assert "groups with an offset" in table
+    assert "open transactions" in table
