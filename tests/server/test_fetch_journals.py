@@ -196,3 +196,31 @@ async def test_journal_that_cannot_be_sent_is_read(
         assert b"".join(stored).startswith(got)
         assert got
         await client.close()
+
+
+async def test_journals_of_an_earlier_start_are_verified_before_they_are_sent(
+    tmp_path: Path,
+) -> None:
+    """One batch of the first journal was damaged while the broker was stopped."""
+    async with running(tmp_path, **COLD) as server:
+        client = await Client.connect(port_of(server))
+        await make(client, "t")
+        stored = await fill(client, 60)
+        await client.close()
+        first = next(iter(server.broker.log.journals))
+    damaged = 5
+    data = bytearray(Path(first.path).read_bytes())  # noqa: ASYNC240 (a test may block its loop)
+    data[data.index(stored[damaged]) + SIZE // 2] ^= 1
+    Path(first.path).write_bytes(data)  # noqa: ASYNC240
+    async with running(tmp_path, **COLD) as server:
+        client = await Client.connect(port_of(server))
+        for offset in range(60):
+            code, got = await read_from(client, offset)
+            assert b"".join(stored[offset:]).startswith(got)
+            if offset == damaged:
+                assert (code, got) == (ErrorCode.CORRUPT_MESSAGE, b"")
+            else:
+                assert code == 0
+                assert got
+                assert stored[damaged] not in got
+        await client.close()

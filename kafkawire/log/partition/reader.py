@@ -1,6 +1,6 @@
-"""Reading the commit log: spans of files for long runs, views of what is mapped, and the pool for
-everything else. Owned by
-kafkawire.log.append.commit_log.
+"""Reading the commit log: spans of files, views of mappings, and the pool for everything else.
+
+Owned by kafkawire.log.append.commit_log.
 """
 
 from __future__ import annotations

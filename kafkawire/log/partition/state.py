@@ -148,9 +148,9 @@ class HotRead(_Read):
 
 
 class JournalRead(_Read):
-    """Batches in journals that are not mapped: CommitLog.read must be used, and may find fewer than
-    `size_bytes`. `journal`: the number of a journal whose index is not in memory, in whose index
-    file the runs are found; None: they are in `runs`."""
+    """Batches in journals that are not mapped: PartitionReader.find_spans or CommitLog.read must be
+    used, which may find fewer than `size_bytes`. `journal`: the number of a journal whose index is
+    not in memory, in whose index file the runs are found; None: they are in `runs`."""
 
     __slots__ = ()
 
