@@ -21,7 +21,7 @@ from bench.client import LoadError
 from bench.peer_recipes import PEERS, NotInstalled, installed
 from bench.report import Fact
 from bench.runner import CellResult, Place, run_cell, warmed
-from bench.server import Recipe, Server, ServerError, kafkawire
+from bench.server import Recipe, RunningServer, Server, ServerError, kafkawire
 
 START = "start to first connection"
 CEILING_JOBS = (
@@ -44,9 +44,21 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=client.OUT / "data", help="folder, removed")
     parser.add_argument("--list", action="store_true", help="only name the cells")
     parser.add_argument("--broker", default="kafkawire", choices=["kafkawire", *PEERS])
+    parser.add_argument(
+        "--at", metavar="HOST:PORT", type=_address,
+        help="a broker of any kind that runs already; the rows create and delete topics bench-*",
+    )  # fmt: skip
+    parser.add_argument("--pid", type=int, default=0, help="its process, for CPU time and memory")
     parser.add_argument("--no-ceiling", action="store_true", help="don't measure the client")
     parser.add_argument("--no-warm", action="store_true", help="hold no warm memory (bench.warm)")
     return parser.parse_args(given)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: it must be HOST:PORT, such as 127.0.0.1:9092")
+    return host.strip("[]"), int(port)
 
 
 def ceilings(place: Place, seconds: float) -> list[Fact]:
@@ -110,9 +122,13 @@ class Bench:
             self.facts += report.page_cache_facts(page_cache)
             if not self.options.no_ceiling:
                 self.facts += ceilings(self.place, 0.5)
-            for recipe, todo in self._brokers():
-                if todo:
-                    self._serve(recipe, todo, step)
+            if self.options.at is not None:
+                host, port = self.options.at
+                self._load(RunningServer(host, port, self.options.pid), self.cells, step)
+            else:
+                for recipe, todo in self._brokers():
+                    if todo:
+                        self._serve(recipe, todo, step)
         self.facts += flatness(self.results)
 
     def rows(self) -> list[list[str]]:
@@ -139,15 +155,22 @@ class Bench:
                 server.start()
             else:
                 self.facts += start_facts(server, 3)
-            run_cell(server, scaled(cells.warm_up(recipe.durable), self.options.scale), self.place)
-            for cell in todo:
-                self._cell(server, cell, step)
+            self._load(server, todo, step)
             self.facts.append(
                 Fact(f"memory after all cells ({folder.name})",
                      server.memory().rss_bytes / report.MIB, "MiB")
             )  # fmt: skip
         finally:
             server.discard()
+
+    def _load(self, server: Server, todo: Sequence[Cell], step: report.Step) -> None:
+        """Run cells on a server."""
+        durable = server.recipe.durable
+        if not server.start_s:
+            server.start()
+        run_cell(server, scaled(cells.warm_up(durable), self.options.scale), self.place)
+        for cell in todo:
+            self._cell(server, cell, step)
 
     def _cell(self, server: Server, cell: Cell, step: report.Step) -> None:
         step(cell.name, False)
@@ -181,7 +204,8 @@ def main(given: Sequence[str] | None = None) -> int:
         return 2
     bench.facts.append(Fact("CPU stolen by other machines", quiet.stolen_percent(), "%"))
     rows = bench.rows()
-    report.show(f"{options.broker} on one core", report.CELL_HEAD, rows)
+    where = "{}:{}".format(*options.at) if options.at else f"{options.broker} on one core"
+    report.show(where, report.CELL_HEAD, rows)
     name = "bench.json" if options.rows == MATRIX else "bench-rows.json"  # not published
     path = report.write_json(name, content(bench, time.monotonic() - began))
     print(f"\n{path}")

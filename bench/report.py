@@ -134,7 +134,7 @@ def add_rows_options(parser: argparse.ArgumentParser, usual: str) -> None:
 
 CELL_HEAD = (
     "cell", "reached", "unit", "target", "ratio", "p50 us", "p99 us", "p99.9 us", "cpu us", "per",
-    "client %", "RSS MiB", "",
+    "client %", "RSS MiB", "long steps", "",
 )  # fmt: skip
 
 
@@ -155,6 +155,7 @@ def cell_row(found: CellResult) -> list[str]:
         found.cost_unit if found.cost_us is not None else "",
         f"{result.client_busy * 100:.0f}" if found.unit != "p99 us" else "spins",
         number(found.rss_bytes / MIB),
+        str(found.long_steps or ""),
         "; ".join(found.errors),
     ]
 

@@ -60,6 +60,7 @@ class CellResult:
     anon_bytes: int = 0
     cost_us: float | None = None  # CPU of the broker per cost_unit
     cost_unit: str = ""
+    long_steps: int = 0  # see Server.long_steps
 
     @property
     def errors(self) -> list[str]:
@@ -135,8 +136,9 @@ def run_cell(
     """
     names = _names(cell)
     before_bytes = server.disk_bytes() if cell.writes_much else 0
+    before_steps = server.long_steps()
     with giving(place.room if cell.writes_much else None):
-        with Admin(server.port) as admin:
+        with Admin(server.port, server.host) as admin:
             try:
                 for key, partitions in cell.topics.items():
                     admin.create_topic(names[key], partitions)
@@ -163,6 +165,7 @@ def run_cell(
         memory.anon_bytes,
         cell.cost_us(main),
         cell.cost_unit,
+        server.long_steps() - before_steps,
     )
 
 
@@ -176,6 +179,7 @@ def _load(
 ) -> list[JobResult]:
     """Fill the topics and run the jobs."""
     options: dict[str, int | float | str] = {
+        "host": server.host,
         "port": server.port,
         "server_pid": server.pid,
         "client_core": place.client_core,

@@ -101,7 +101,7 @@ class Server:
         self.recipe = recipe
         self.folder = folder
         self.cores = cores
-        self.port = free_port()
+        self.host, self.port = "127.0.0.1", free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.start_s: list[float] = []
         self.start_cpu_s: list[float] = []
@@ -146,7 +146,7 @@ class Server:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     def _accepts(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0):
+        with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 1.0):
             return True
         return False
 
@@ -159,6 +159,12 @@ class Server:
         with contextlib.suppress(OSError):
             return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
         return ""
+
+    def long_steps(self) -> int:
+        """Lines so far on steps that held the event loop for over 5 ms, at most one a second."""
+        with contextlib.suppress(OSError):
+            return self._log.read_text(errors="replace").count("held the event loop")
+        return 0
 
     def cpu_s(self) -> float:
         """User and system seconds so far, all threads."""
@@ -233,3 +239,48 @@ class Server:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
         self._log.unlink(missing_ok=True)
+
+
+class RunningServer(Server):
+    """A broker that runs already, at an address. It is not started, stopped or changed except for
+    the topics of the rows. `pid`: of its process on this machine, 0: its CPU time and memory are
+    unknown."""
+
+    def __init__(self, host: str, port: int, pid: int = 0) -> None:
+        recipe = Recipe(f"{host}:{port}", lambda _port, _folder: [])
+        super().__init__(recipe, Path(os.devnull), set())
+        self.host = socket.gethostbyname(host)
+        self.port = port
+        self._pid = pid
+
+    @property
+    def pid(self) -> int:
+        """The pid of its process, or 0."""
+        return self._pid
+
+    def start(self) -> float:
+        """Check that it accepts a connection; return 0."""
+        if not self._accepts():
+            raise ServerError(f"no broker accepts connections at {self.host}:{self.port}")
+        return 0.0
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+    def discard(self) -> None:
+        """Do nothing."""
+
+    def memory(self) -> Memory:
+        """Resident memory now; 0 if it is unknown."""
+        return super().memory() if self._pid else Memory(0, 0)
+
+    def disk_bytes(self) -> int:
+        """Return 0: its folder is unknown."""
+        return 0
+
+    def settle(self, limit_s: float = SETTLE_LIMIT_S) -> bool:
+        """As of a Server; if its CPU time is unknown, wait for the whole time."""
+        if self._pid:
+            return super().settle(limit_s)
+        time.sleep(limit_s)
+        return True

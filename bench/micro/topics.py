@@ -76,9 +76,9 @@ def name_of(number: int) -> str:
     return f"device.{number:07d}"
 
 
-def create(caller: Caller, count: int) -> None:
-    """Create the topics."""
-    for start in range(0, count, BATCH):
+def create(caller: Caller, count: int, first: int = 0) -> None:
+    """Create the topics of numbers from `first` to `count`."""
+    for start in range(first, count, BATCH):
         numbers = range(start, min(start + BATCH, count))
         topics = [CreatableTopic(name_of(n), 1, 1) for n in numbers]
         answer = caller.call(19, CreateTopicsRequest(topics, 60_000), 4)

@@ -96,7 +96,8 @@ class Peer(Protocol):
     buffer, with its size. `repeat_candidate`: the last Produce of one batch; `repeat`: once two in
     a row were alike, the first choice for the next request. `fetching`: a Fetch is unanswered;
     `note_fetched` ends that. `held_bytes`: those of `answers` in responses that are not sent;
-    `file_spans`: parts of such responses that are sent from files. `throttle_ms`: the delay
+    `file_spans`: parts of such responses that are sent from files; `encrypted`: such parts have to
+    be read. `throttle_ms`: the delay
     of the request that is being started, of a client over a quota; `throttle` mutes the connection;
     `meter_work`: what serves a request in a task, whose time counts for a quota.
     `redirects`: the partitions for which the client was sent to another broker, None before the
@@ -116,6 +117,7 @@ class Peer(Protocol):
     more: int
     fetching: bool
     file_spans: int
+    encrypted: bool
     held_bytes: int
     throttle_ms: int
     redirects: Redirects | None

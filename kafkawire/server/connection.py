@@ -107,11 +107,11 @@ class Connection(Throttled[ConnectionHost]):
     """The state of one connection. `closed` once the socket is closed."""
 
     __slots__ = (
-        "answers", "applying_bytes", "client_host", "client_port", "closing", "exchanges",
-        "fetching", "file_spans", "flush_due", "frame_at", "held_bytes", "last_key", "listener",
-        "more", "opened_at", "pins", "redirects", "repeat", "repeat_candidate", "rights", "sampled",
-        "sampled_at", "sampled_key", "sampled_tick", "sending_since", "serving", "software",
-        "unsent", "withheld",
+        "answers", "applying_bytes", "client_host", "client_port", "closing", "encrypted",
+        "exchanges", "fetching", "file_spans", "flush_due", "frame_at", "held_bytes", "last_key",
+        "listener", "more", "opened_at", "pins", "redirects", "repeat", "repeat_candidate",
+        "rights", "sampled", "sampled_at", "sampled_key", "sampled_tick", "sending_since",
+        "serving", "software", "unsent", "withheld",
     )  # fmt: skip
 
     def __init__(self, host: ConnectionHost, wire: Wire, client_host: str, listener: str) -> None:
@@ -125,6 +125,7 @@ class Connection(Throttled[ConnectionHost]):
         self.answers = host.answers
         self.held_bytes = 0
         self.fetching = False
+        self.encrypted = False
         self.file_spans = 0  # in `exchanges` and `out`
         self.sending_since = -1  # tick of the first byte of the file that is being sent; -1: none
         self.unsent = 0  # bytes at the last call of `moves`

@@ -117,7 +117,7 @@ class Sweeper:
                 if 0 <= idle_ticks < tick - since and since >= 0:
                     self._close(
                         connection, "slow_reader",
-                        f"it has not read a response in {tick - since} s, whose segment cannot be "
+                        f"it has not read a response in {tick - since} s, whose file cannot be "
                         "deleted meanwhile",
                     )  # fmt: skip
                 continue

@@ -167,6 +167,7 @@ class TlsProtocol(ClientProtocol):
             self._sending = TlsSender(
                 shaking, self._outgoing, self.transport, self.connection, self.host
             )
+            self.connection.encrypted = True
             incoming.write(self._early or b"")
             self._early = None
         try:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import cells, client, comparison, long_cells, peer_recipes, report, server
+from bench import cells, client, comparison, growth, long_cells, peer_recipes, report, server
+from bench.__main__ import main
 from bench.cell import ALL_ROWS, MATRIX, Cell, Metric, scaled
 from bench.client import JobResult
 from bench.comparison import Comparison, loss_rows, losses_of
@@ -17,9 +18,11 @@ from bench.fleet import recipes
 from bench.loads import MB, bulk, paced, produce, tail
 from bench.peer_recipes import NotInstalled
 from bench.peers import takes_part
-from bench.runner import CellResult
+from bench.runner import CellResult, Place, run_cell
 from bench.server import Recipe, Server, kafkawire
+from kafkawire.client.cluster import Cluster
 from kafkawire.codec.configs.table import BROKER_CONFIGS
+from kafkawire.testing import broker
 from tests.bench.test_load_client import PRODUCE, needs_cc, running
 
 LONG = cells.chosen("", False, ALL_ROWS)[len(cells.chosen("", False)) :]
@@ -214,3 +217,55 @@ def test_cpu_time_of_child_processes_counts(tmp_path: Path) -> None:
             parent.kill()
     assert found[0].server_cpu_s > 0.01
     assert seconds > found[0].server_cpu_s / 2
+
+
+@needs_cc
+def test_no_step_holds_event_loop_while_new_data_is_read(tmp_path: Path) -> None:
+    """By CPU time, so it does not depend on what else the machine does. Most of the data is not
+    mapped, as in the full rows."""
+    plain = kafkawire()
+
+    def command(port: int, folder: Path) -> list[str]:
+        small = [f"{name}={8 << 20}" for name in ("hot.bytes", "journal.bytes")]
+        return [*plain.command(port, folder), *(word for each in small for word in ("--set", each))]
+
+    found = Server(Recipe("kafkawire", command, env=plain.env), tmp_path / "data", {0})
+    found.start()
+    try:
+        for cell in cells.chosen("", False, "recent"):
+            result = run_cell(found, scaled(cell, 0.2), Place())
+            assert not result.errors
+            assert not result.long_steps, found.tail()
+    finally:
+        found.stop()
+        found.discard()
+
+
+@needs_cc
+def test_bench_runs_on_a_broker_that_runs_already(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--cells", "small acks=1", "--seconds", "0.2", "--no-ceiling", "--no-warm"]
+    with broker() as found:
+        assert main(["--at", found.bootstrap, "--scale", "0.1", *words]) == 0
+        with Cluster(found.bootstrap) as cluster:
+            assert not cluster.metadata(None).topics
+    shown = capsys.readouterr().out
+    assert f"{found.bootstrap}" in shown
+    assert "req/s" in shown
+
+
+def test_address_of_a_running_broker_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--at", "9092"])
+    assert "9092: it must be HOST:PORT, such as 127.0.0.1:9092" in capsys.readouterr().err
+    assert main(["--at", "127.0.0.1:1", "--no-ceiling", "--no-warm"]) == 2
+    assert "no broker accepts connections at 127.0.0.1:1" in capsys.readouterr().err
+
+
+@needs_cc
+@pytest.mark.slow
+def test_growth_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--kinds", "groups,open trans", "--scale", "0.002", "--data", str(tmp_path / "data")]
+    assert growth.main(words) == 0
+    table = capsys.readouterr().out
+    assert "groups with an offset" in table
+    assert "open transactions" in table

@@ -74,7 +74,8 @@ class Caller:
         return sum(map(len, self.sent))
 
     def records(self) -> bytes:
-        (answer,) = self.sent
+        answer = b"".join(self.sent)
+        assert len(answer) == 4 + int.from_bytes(answer[:4], "big")
         found = decode(FetchResponse, 11, answer[8:]).responses[0].partitions[0]
         assert found.error_code == 0
         assert not isinstance(found.records, list)

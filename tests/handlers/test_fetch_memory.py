@@ -176,6 +176,7 @@ async def test_exception_in_read_is_error_of_its_partition(
         raise ValueError("a defect")
 
     with monkeypatch.context() as patched:
+        patched.setattr("kafkawire.log.partition.reader.SPAN_BYTES", 1 << 30)  # it is read
         patched.setattr("kafkawire.log.partition.reader._trim", broken)
         answer = await client.call(ask("t", count=count), 11)
         assert answer.responses[0].partitions[0].error_code == -1

@@ -60,7 +60,7 @@ class FromFile:
             else:
                 start = self.rng.randrange(len(DATA))
                 size = self.rng.randrange(1, len(DATA) - start + 1)
-                spans.append(FileSpan(self.file, start, size, self.release, self.release))
+                spans.append(FileSpan(self.file, [(start, size)], self.release, self.release))
                 parts.append(spans[-1])
                 body += DATA[start : start + size]
         self.made += len(spans)

@@ -122,6 +122,10 @@ class MemFile:
         self._check()
         return not self._fs.cold
 
+    def drop_cached(self) -> bool:
+        self._check()
+        return not self._fs.in_use
+
     def send(self, socket_fd: int, length: int, position: int) -> int:
         data = self.pread(length, position)
         return os.write(socket_fd, data) if data else 0
@@ -176,6 +180,7 @@ class MemFileSystem:
         self.rng = rng or random.Random(0)
         self.pause = pause
         self.faults = Faults()
+        self.in_use = False  # whether sockets have pages of all files
         self.cold = False  # whether nothing is in the page cache
         self.life = 0
         self.locks: set[str] = set()

@@ -53,7 +53,7 @@ from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.simloop import SimLoop, run
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "40"))
-MUTANT_SEEDS = 40
+MUTANT_SEEDS = 80
 PARTITIONS = 3
 MOVES = 6
 MOST_ROUNDS = 40

@@ -33,8 +33,9 @@ SETTINGS = {
     "journal.roll.ms": "3600000",
     "cut.interval.ms": "86400000",
 }
-"""No segments are cut: what is in them leaves by sendfile and takes no memory of the broker."""
-OLD_BYTES = 60 * MIB
+"""No segments are cut, and batches are short: long runs leave by sendfile and take no memory of the
+broker."""
+OLD_BYTES, OLD_BATCH_BYTES = 20 * MIB, 12_000
 PATIENCE_S = 60.0
 """Limit for a response on a loaded machine; without its bounds a broker needs minutes, or is killed
 for its memory."""
@@ -89,8 +90,8 @@ def fill(broker: BrokerProcess, stack: ExitStack) -> Good:
     stack.callback(good.connection.close)
     good.create("old")
     good.create("new")
-    for _ in range(OLD_BYTES // 1_000_000):
-        good.produce("old", bytes(1_000_000))
+    for _ in range(OLD_BYTES // OLD_BATCH_BYTES):
+        good.produce("old", bytes(OLD_BATCH_BYTES))
     good.slowest_s = 0.0
     return good
 

@@ -97,7 +97,7 @@ def test_client_that_reads_one_file_after_another_moves() -> None:
     ours = client.connection
     exchange = Exchange(ours, 1, 1, False)
     ours.exchanges.append(exchange)
-    spans = [FileSpan(files.file, 0, 1000, files.release, files.release) for _ in range(3)]
+    spans = [FileSpan(files.file, [(0, 1000)], files.release, files.release) for _ in range(3)]
     exchange.answer_parts(spans, partial(unpin, spans), len(spans))
     client.host.run()
     assert ours.moves()
@@ -124,7 +124,7 @@ def test_client_that_reads_a_file_too_slowly_is_disconnected(idle_ticks: int) ->
         client.connection.host = host
         exchange = Exchange(client.connection, 1, 1, False)
         client.connection.exchanges.append(exchange)
-        spans = [FileSpan(files.file, 0, 2000, files.release, files.release) for _ in range(3)]
+        spans = [FileSpan(files.file, [(0, 2000)], files.release, files.release) for _ in range(3)]
         exchange.answer_parts(spans, partial(unpin, spans), len(spans))
         client.connection.flush()
     sweeper = Sweeper(host, [client.connection for client in clients])

@@ -10,6 +10,7 @@ import os
 import random
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -45,7 +46,7 @@ class Sent:
         def release() -> None:
             self.released += 1
 
-        return FileSpan(self.file, start, stop - start, release, lambda: self.failed.append(1))
+        return FileSpan(self.file, [(start, stop - start)], release, lambda: self.failed.append(1))
 
     def read(self, count: int) -> bool:
         """Read up to so many bytes; False at the end of the stream."""
@@ -66,6 +67,37 @@ def started(tmp_path: Path) -> Iterator[Sent]:
     sent = Sent(tmp_path)
     yield sent
     sent.close()
+
+
+@pytest.mark.parametrize("step", [1, 999, 5000, SIZE])
+def test_span_of_several_ranges_is_sent_and_read_in_their_order(sent: Sent, step: int) -> None:
+    rng = random.Random(step)
+    ranges = [(rng.randrange(SIZE - 5000), rng.randrange(1, 5000)) for _ in range(20)]
+    span = FileSpan(sent.file, ranges, lambda: None, lambda: sent.failed.append(1))
+    expected = b"".join(sent.data[at : at + length] for at, length in ranges)
+    assert len(span) == len(expected)
+    at = 0
+    while at < min(len(span), step * 50):
+        assert span.is_cached(at, step)
+        assert span.read(at, step) == expected[at : at + step]
+        with suppress(BlockingIOError):
+            at += span.send(sent.ours.fileno(), at, step)
+        sent.read(SIZE)
+    while len(sent.got) < at:
+        sent.read(SIZE)
+    assert bytes(sent.got) == expected[:at]
+    assert not sent.failed
+
+
+def test_span_checks_each_range_for_being_cached(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = 200_000
+    monkeypatch.setattr(DiskFile, "is_cached", lambda _, length, at: at + length <= far)
+    span = FileSpan(sent.file, [(0, 100), (90_000, 100), (far, 100)], print, print)
+    assert span.is_cached(0, 200)
+    assert not span.is_cached(0, 201)
+    assert not span.is_cached(250, 10)
 
 
 @pytest.fixture(autouse=True)

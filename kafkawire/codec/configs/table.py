@@ -348,7 +348,7 @@ _BROKER_ROWS = (
            "From so many partitions in memory on idle ones leave it, until they are touched again. "
            "One takes about 4 KB.", at_least=1, dynamic=True),
     Config("hot.bytes", L, 256 * MIB,
-           "The newest part of the commit log that is sent from memory maps.", at_least=MIB),
+           "The newest part of the commit log that is mapped into memory.", at_least=MIB),
     Config("uncommitted.max.bytes", L, 64 * MIB,
            "Appended but not yet fsynced bytes past which produces wait.", at_least=MIB),
     Config("slow.write.ms", I, 5, "A write slower than this moves writing to a thread for a while.",

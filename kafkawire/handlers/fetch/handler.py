@@ -5,15 +5,16 @@ v5 log start in request and response; v7 sessions (KIP-227); v9 leader epochs (K
 leader hints (KIP-951).
 
 A parked Fetch is woken by its partitions' high watermarks and by a deadline, whichever is first,
-without polling. Recent bytes are sent as views of the mapped journals; older ones are read in the
-log's thread pool, so a cold consumer never blocks the event loop. Reads from the remote tier wait
+without polling. Long runs of batches are sent from the files of journals and segments. Short ones
+are views of the mapped journals if they are recent; older ones are read in the log's thread pool,
+so a cold consumer never blocks the event loop. Reads from the remote tier wait
 up to `remote.fetch.max.wait.ms`, for all partitions concurrently; a partition whose data has not
 arrived is answered empty, and the next Fetch finds it.
 
 Memory for data that is read or copied is reserved before (`broker.answer_memory`) and released when
-the response was sent; long stretches of segment files are sent from there and need none. While
-others hold it a Fetch is answered with less, or waits. A connection has one Fetch at a time, as in
-Kafka: pipelined ones start one after another.
+the response was sent; what is sent from files needs none. While others hold it a Fetch is answered
+with less, or waits. A connection has one Fetch at a time, as in Kafka: pipelined ones start one
+after another.
 
 Of clients with many partitions the list is kept (kafkawire.handlers.fetch.sessions). Clients with a
 rack read from another broker what is in the remote tier, or in the copy of a follower

@@ -33,7 +33,7 @@ from kafkawire.handlers.fetch.view_reads import ViewRead, make_skip
 from kafkawire.handlers.slices import joining
 from kafkawire.log.io.file_span import FileSpan, unpin
 from kafkawire.log.io.slices import empty_slowly
-from kafkawire.log.partition.read_plan import HotRead, SegmentRead, aborted_listed
+from kafkawire.log.partition.read_plan import HotRead, JournalRead, SegmentRead, aborted_listed
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition, Plan
@@ -558,6 +558,14 @@ class Attempt:
             if committed:
                 result.aborted = aborted_listed(plan)
             result.size_bytes = size
+            spans: list[FileSpan] | None = None
+            if self.moved is None and not self.exchange.peer.encrypted:
+                spans = commit_log.reader.find_spans(plan)
+            if spans is not None:
+                result.records = [*spans]
+                self.spans += spans
+                yield
+                continue
             views, release = commit_log.views(plan)
             if len(views) >= self.join_from:
                 result.records = [b"".join(views)]
@@ -572,28 +580,35 @@ class Attempt:
         """Answer at once if all of it can be sent from files without a read or a wait. The rest is
         read in the slow lane; so is this while others wait for the event loop."""
         plans = self.plans
-        if not plans or not isinstance(plans[0][1], SegmentRead):
-            return False
         reader = self.context.commit_log.reader
-        if reader.lane.shared or not all(isinstance(plan, SegmentRead) for _, plan in plans):
+        if not plans or isinstance(plans[0][1], HotRead) or reader.lane.shared:
             return False
         committed = self.ask.isolation == READ_COMMITTED
-        found: list[list[Aborted]] = []
+        found: list[tuple[list[FileSpan], list[tuple[int, int]]]] = []
         for _, plan in plans:
-            aborted: list[Aborted] | None = [] if committed else None
-            span = reader.segments.ready(cast("SegmentRead", plan), aborted)
-            if span is None:
+            spans: list[FileSpan] | None = None
+            listed: list[tuple[int, int]] = []
+            if isinstance(plan, JournalRead):
+                spans = reader.find_spans(plan)
+                if spans and committed:
+                    listed = aborted_listed(plan)
+            elif isinstance(plan, SegmentRead):
+                aborted: list[Aborted] | None = [] if committed else None
+                span = reader.segments.ready(plan, aborted)
+                if span is not None:
+                    spans, listed = [span], list_aborted(aborted or [])
+            if spans is None:
                 unpin(self.spans)
                 self.spans = []
                 return False
-            self.spans.append(span)
-            found.append(aborted or [])
-        for (result, plan), span, aborted in zip(plans, self.spans, found, strict=True):
-            result.records = [span]
-            result.size_bytes = len(span)
-            result.aborted = list_aborted(aborted)
-            self.context.count_sent(plan.partition, len(span))
-            self.cost += len(span)
+            self.spans += spans
+            found.append((spans, listed))
+        for (result, plan), (spans, listed) in zip(plans, found, strict=True):
+            result.records = [*spans]
+            result.size_bytes = sum(map(len, spans))
+            result.aborted = listed
+            self.context.count_sent(plan.partition, result.size_bytes)
+            self.cost += result.size_bytes
         self._give_back()
         self._answer_at_once()
         return True
@@ -607,7 +622,7 @@ class Attempt:
             patience_s = min(patience_s, CONCURRENT_HOT_S)
         few = self.moved is None  # spans keep files open: no more than a few partitions need
         at_once = max(1, len(cold)) if few else READS_AT_ONCE
-        read_bytes = 0
+        read_bytes = sent_bytes = 0  # into memory, and by spans
         for at in range(0, len(cold), at_once):
             some = cold[at : at + at_once]
             reads = [
@@ -621,18 +636,20 @@ class Attempt:
             self.failed = True  # perhaps
             for result, _ in some:
                 read_bytes += result.size_bytes
-                self.spans += [part for part in result.records if isinstance(part, FileSpan)]
+                spans = [part for part in result.records if isinstance(part, FileSpan)]
+                self.spans += spans
+                sent_bytes += sum(map(len, spans))
             for failure in filter(None, failures):
                 raise failure
         if self.views:
             read_bytes += await self._read_views(patience_s)
         if cold:
             await context.commit_log.reader.lane.wait()
-        copied = self.joined_bytes + read_bytes - sum(map(len, self.spans))
+        copied = self.joined_bytes + read_bytes - sent_bytes
         if copied > self.granted:  # one batch is read whatever its size
             context.memory.add_bytes(copied - self.granted)
             self.granted = copied
-        elif self.spans:
+        elif sent_bytes:
             self._give_back(keep_bytes=copied)
 
     async def _read_views(self, patience_s: float) -> int:

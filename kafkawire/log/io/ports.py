@@ -86,6 +86,11 @@ class File(Protocol):
         the disk unless the bytes are in the page cache (`is_cached`).
         """
 
+    def drop_cached(self) -> bool:
+        """Drop the file from the page cache; return whether nothing of it is left there: then no
+        socket has pages of it any more that `send` gave it, and no process a mapping. Takes
+        milliseconds."""
+
     def sync(self) -> None:
         """Return when every write that returned before the call is durable. Raises OSError.
 

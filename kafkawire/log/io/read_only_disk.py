@@ -30,6 +30,10 @@ class ReadOnlyFile:
     def send(self, socket_fd: int, length: int, position: int) -> int:
         return self._file.send(socket_fd, length, position)
 
+    def drop_cached(self) -> bool:
+        """Do nothing: the file is not going to be overwritten."""
+        return True
+
     def sync(self) -> None:
         """Do nothing."""
 

@@ -17,4 +17,7 @@ Easy to get wrong:
 - A journal is removed from the ledger before its file is recycled, and a start turns a file into a
   spare only if the new ledger does not name it: otherwise a crash between the two would look like a
   loss.
+- Responses with long runs are sent from the journals' files by the kernel, which refers to pages of
+  the page cache until the client has read them. A spare that was sent from (`Journal.shared`) is
+  overwritten only after its pages were dropped from the page cache, and deleted if that fails.
 """

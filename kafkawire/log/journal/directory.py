@@ -11,7 +11,7 @@ import errno
 import logging
 import os.path
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.journal.file import (
@@ -36,6 +36,14 @@ accepts none."""
 CLOSE_S = 10.0
 """How long the end of a process waits for files that are being made or retired: they take
 milliseconds."""
+
+
+class SpareFile(NamedTuple):
+    """A file that a new journal may overwrite. `shared`: see Journal."""
+
+    path: str
+    size_bytes: int
+    shared: bool = True
 
 
 class Journals:
@@ -81,7 +89,7 @@ class Journals:
         self.recycle_bytes = recycle_bytes
         self.by_number: dict[int, Journal] = {}
         self.ready: list[Journal] = []
-        self.spares: list[tuple[str, int]] = []
+        self.spares: list[SpareFile] = []
         # Everything from this log position on is mapped.
         self.hot_from = 0
         # From here on it may be sent from the mapping: unverified bytes of earlier starts end
@@ -101,9 +109,7 @@ class Journals:
         self.previous_end = 0
         self.active: Journal
 
-    def start(
-        self, journals: list[Journal], spares: list[tuple[str, int]], next_number: int
-    ) -> None:
+    def start(self, journals: list[Journal], spares: list[SpareFile], next_number: int) -> None:
         self.spares = spares
         self.next_number = next_number
         # Otherwise the last one is written further.
@@ -181,7 +187,7 @@ class Journals:
             return
         # Once per active journal: if it fails, the roll tries again and reports the failure.
         self._tried = self.active.number
-        spare: tuple[str, int] | None = None
+        spare: SpareFile | None = None
         try:
             # A spare takes no space that is not allocated already.
             if not self.spares and not self.has_room():
@@ -291,6 +297,7 @@ class Journals:
         assert not journal.dirty, "this journal is not committed"
         del self.by_number[journal.number]
         journal.cool()
+        journal.stop_sending()
         return journal.path
 
     def _retire(self, journal: Journal) -> asyncio.Future[None]:
@@ -304,7 +311,7 @@ class Journals:
             self._retiring_bytes -= size
             failed = future.cancelled() or future.exception() is not None
             if spare and not failed:
-                self.spares.append((spare, size))
+                self.spares.append(SpareFile(spare, size, journal.shared))
 
         self._note_moving(future)
         future.add_done_callback(on_retired)
@@ -329,7 +336,7 @@ class Journals:
 
     def _spare_of(self, journal: Journal) -> str:
         """Return the path as a spare of a file that is not needed; empty: there are enough."""
-        kept = sum(size for _, size in self.spares) + self._retiring_bytes
+        kept = sum(spare.size_bytes for spare in self.spares) + self._retiring_bytes
         # Not a smaller one: making it longer would be a file's first write again.
         if journal.capacity >= self.journal_bytes and kept + journal.capacity <= self.recycle_bytes:
             return os.path.join(self.folder, f"{SPARE_PREFIX}{journal.number:010d}")
@@ -342,15 +349,15 @@ class Journals:
             self.env.fs.remove(os.path.join(self.folder, index_name(journal.number)))
             spare = os.path.join(self.folder, f"{SPARE_PREFIX}{journal.number:010d}")
             self.env.fs.rename(journal.path, spare)
-            self.spares.append((spare, journal.capacity))
+            self.spares.append(SpareFile(spare, journal.capacity, journal.shared))
         # One sync for all, before anything is written to the log.
         self.env.fs.sync_dir(self.folder)
 
     async def drop_spares(self) -> None:
         """Delete the spares: the disk is full."""
         while self.spares:
-            path, _ = self.spares.pop()
-            await self.env.offload.submit("files", self.env.fs.remove, path)
+            spare = self.spares.pop()
+            await self.env.offload.submit("files", self.env.fs.remove, spare.path)
 
     def close(self) -> None:
         """Close all handles. A journal that was only prepared becomes a spare again."""
@@ -359,17 +366,20 @@ class Journals:
         self.ready.clear()
         for journal in self.by_number.values():
             journal.cool()
+            # A thread may still send from it: the descriptor ends with the process.
+            if not journal.pins:
+                journal.stop_sending()
 
 
 def make_journal(
-    fs: FileSystem, folder: str, number: int, capacity: int, spare: tuple[str, int] | None
+    fs: FileSystem, folder: str, number: int, capacity: int, spare: SpareFile | None
 ) -> Journal:
     """Create a journal with space and a durable name, from a spare if there is one. May block."""
     path = os.path.join(folder, journal_name(number))
-    if spare is not None:
-        # A spare's blocks are allocated: overwriting them is two to four times as fast as a file's
-        # first write.
-        fs.rename(spare[0], path)
+    # A spare's blocks are allocated: overwriting them is two to four times as fast as a file's
+    # first write.
+    if spare is not None and not (spare.shared and _is_in_use(fs, spare)):
+        fs.rename(spare.path, path)
     file = fs.open(path, create=True)
     try:
         file.allocate(capacity)
@@ -377,11 +387,26 @@ def make_journal(
         # an acknowledged write. Old frames in it name another journal.
         fs.sync_dir(folder)
         journal = Journal(number, path, file, file.size())
+        journal.shared = False
         journal.map()
     except BaseException:
         file.close()
         raise
     return journal
+
+
+def _is_in_use(fs: FileSystem, spare: SpareFile) -> bool:
+    """Return whether clients may still have to read bytes of a spare, and delete it then."""
+    file = fs.open(spare.path)
+    try:
+        # Responses that the kernel sends from a file refer to its pages in the page cache. What is
+        # written gets other pages once these were dropped. Deleting the file leaves them intact.
+        dropped = file.drop_cached()
+    finally:
+        file.close()
+    if not dropped:
+        fs.remove(spare.path)
+    return not dropped
 
 
 def retire(fs: FileSystem, journal: Journal, spare: str) -> None:

@@ -37,8 +37,11 @@ class Journal:
     mapping while the journal is hot, `dirty` whether it holds bytes no fsync has covered, `indexed`
     whether its index file is next to it on disk. The bytes before `unverified` were written by an
     earlier start and have not been verified since (kafkawire.log.journal.verification); `bad` are
-    ranges [start, end) that are damaged. `stored`: positions, each with the time at which frames
-    from it on were written, of this start only.
+    ranges [start, end) that are damaged. `shared`: sockets may have pages of its file, which must
+    not be overwritten then; unknown, so True, for a file of an earlier start. `sending`: the handle
+    for spans of it, None until there is one; `sendable`: False after one could not be read.
+    `stored`: positions, each with the time at which frames from it on were written, of this start
+    only.
     """
 
     __slots__ = (
@@ -55,6 +58,9 @@ class Journal:
         "path",
         "pins",
         "rolled",
+        "sendable",
+        "sending",
+        "shared",
         "stored",
         "unverified",
         "view",
@@ -75,6 +81,9 @@ class Journal:
         self.pins = 0
         self.unverified = 0
         self.bad: list[tuple[int, int]] = []
+        self.shared = True
+        self.sendable = True
+        self.sending: File | None = None
         self.stored: list[Step] = []
         self.view: memoryview | None = None
 
@@ -125,6 +134,20 @@ class Journal:
         if self.file is not None:
             self.file.close()
             self.file = None
+
+    def start_sending(self, file: File) -> None:
+        """Take a handle for spans, which `cool` does not close; another than the first is
+        closed."""
+        if self.sending is None:
+            self.sending = file
+        else:
+            file.close()
+
+    def stop_sending(self) -> None:
+        """Close the handle for spans."""
+        if self.sending is not None:
+            self.sending.close()
+            self.sending = None
 
     def read(self, fs: FileSystem, spans: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of each (position, length). Runs in a reader thread; the caller pins the

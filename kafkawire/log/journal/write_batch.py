@@ -41,6 +41,11 @@ MAX_NAMING_BYTES: Final = HEAD_BYTES + 48 + 256
 """A naming frame: head, fixed fields, a topic name of at most 249 bytes, padding."""
 
 
+BLOCK_BYTES: Final = 4096
+"""The block of usual file systems, and the page of usual machines."""
+ZEROS: Final = memoryview(bytes(BLOCK_BYTES))
+
+
 class WriteBatch:
     """Frames, and the callbacks for when they are `written`, and by sink, for when they are
     `durable` there. `writes`: what `lay_out` has made of the frames."""
@@ -222,5 +227,15 @@ def write_all(writes: list[Write], monotonic: Callable[[], float]) -> float:
     writer thread."""
     before = monotonic()
     for write in writes:
-        write_whole(write.journal.require_file(), write.buffers, write.position, write.length)
+        buffers, length = write.buffers, write.length
+        end = write.position + length
+        # The kernel reads a block that is written in part from the disk unless it is in the page
+        # cache, and those of a recycled journal may not be. So the last new block is written to its
+        # end; the next write continues in it.
+        if (end - 1) // BLOCK_BYTES != (write.position - 1) // BLOCK_BYTES:
+            rest = min(-end % BLOCK_BYTES, write.journal.capacity - end)
+            if rest > 0:
+                buffers = [*buffers, ZEROS[:rest]]
+                length += rest
+        write_whole(write.journal.require_file(), buffers, write.position, length)
     return monotonic() - before

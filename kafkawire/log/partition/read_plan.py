@@ -164,7 +164,7 @@ def aborted_in(plan: HotRead | JournalRead) -> list[Aborted]:
     return transactions.aborted.overlapping(plan.offset, _read_end(plan))
 
 
-def aborted_listed(plan: HotRead) -> list[tuple[int, int]]:
+def aborted_listed(plan: HotRead | JournalRead) -> list[tuple[int, int]]:
     """Producer ID and first offset of `aborted_in`, for a Fetch."""
     transactions = plan.partition.producers.transactions
     if transactions is None or not plan.size_bytes:
@@ -266,6 +266,8 @@ def _plan_rows(
     log_position, length = log_positions[row], lengths[row]
     # Only verified bytes may be sent from a mapping, and their heads be read here.
     hot = log_position >= log.journals.viewed_from
+    # It begins with a batch at the offset.
+    aligned = base[row] == offset
     if hot and base[row] < offset:
         log_position, length = _skip(log, log_position, length, offset)
     last = min(len(base), row + MAX_RUNS)
@@ -289,8 +291,9 @@ def _plan_rows(
         log_position, length = log_positions[row], lengths[row]
     size = max_bytes - room
     if hot:
-        return HotRead(partition, offset, max_bytes, end, first, size, runs)
-    return JournalRead(partition, offset, max_bytes, end, first, size, runs)
+        return HotRead(partition, offset, max_bytes, end, first, size, runs, None, True)
+    whole = aligned and size <= max_bytes and base[row - 1] + counts[row - 1] <= end
+    return JournalRead(partition, offset, max_bytes, end, first, size, runs, None, whole)
 
 
 def _skip(log: AppendLog, log_position: int, length: int, offset: int) -> tuple[int, int]:

@@ -1,7 +1,6 @@
-"""Reading the commit log: views of what is mapped, and the pool for everything else.
+"""Reading the commit log: spans of files, views of mappings, and the pool for everything else.
 
-The newest journals are mapped and sent from their mappings. Owned by
-kafkawire.log.append.commit_log.
+Owned by kafkawire.log.append.commit_log.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kafkawire.codec.control import Aborted
 from kafkawire.codec.errors import DamagedOffsets, KafkaError
@@ -43,6 +42,14 @@ partition, 50 MiB per request), so that cold readers cannot use up the broker's 
 MAX_GAP_BYTES = 16 << 10
 """Runs closer than this are read in one call: a seek costs more than the bytes between."""
 
+
+MAPPED_SPAN_BYTES, SPAN_BYTES = 64 << 10, 16 << 10
+"""Average length of runs from which on they are sent from the file: each costs two calls. A mapped
+one is otherwise sent from its mapping, which takes less for 16 KiB and half as much more for 1 MiB;
+another is read into memory and copied."""
+
+MAX_SENDING = 64
+"""Journals that are open for spans: those that many readers of old data read at the same time."""
 
 MAX_NAMED = 1000
 """Damaged rows named in the log, so that each is named once."""
@@ -104,6 +111,7 @@ class PartitionReader:
         "_in_flight",
         "_journals",
         "_named",
+        "_sending",
         "indexes",
         "lane",
         "segments",
@@ -123,6 +131,7 @@ class PartitionReader:
         self.indexes = IndexCache(env, journals)
         self.verifier = Verifier(env, journals)
         self._named: set[str] = set()
+        self._sending: dict[Journal, None] = {}  # in order of use
         self.segments = segments
 
     def views(self, plan: HotRead) -> tuple[list[memoryview], Callable[[], None]]:
@@ -144,14 +153,50 @@ class PartitionReader:
         # It may have been unmapped since the plan was made.
         return all(journal is not None and journal.view is not None for journal in journals)
 
+    def find_spans(self, plan: HotRead | JournalRead) -> list[FileSpan] | None:
+        """Return all of a plan that was made just now as spans, which the caller sends and unpins;
+        None if its runs are short, or something has to be read or opened first."""
+        if not _is_long(plan):
+            return None
+        groups = self._by_journal(plan.runs)
+        for journal, _ in groups:
+            if journal.unverified or journal.bad or not journal.sendable:
+                return None
+            # The file of a mapped one is in use, so opening it does not wait for the disk.
+            if journal.sending is None and journal.view is None:
+                return None
+        try:
+            for journal, _ in groups:
+                if journal.sending is None:
+                    journal.start_sending(self._env.fs.open(journal.path))
+        except OSError:  # such as too many open files: it is read otherwise
+            return None
+        return self._make_spans(groups)
+
+    def _make_spans(self, groups: list[Group]) -> list[FileSpan]:
+        """Return spans of journals that are open for it."""
+        spans: list[FileSpan] = []
+        for journal, group in groups:
+            assert journal.sending is not None, "it was opened"
+            pins = Pins()
+            pins.add(journal)
+            # Until the clients have read it, no matter how long its spans are pinned.
+            journal.shared = True
+            spans.append(FileSpan(journal.sending, group, pins, _fail_of(journal)))
+            self._sending.pop(journal, None)
+            self._sending[journal] = None
+        if len(self._sending) > MAX_SENDING:
+            oldest = next((each for each in self._sending if not each.pins), None)
+            if oldest is not None:
+                del self._sending[oldest]
+                oldest.stop_sending()
+        return spans
+
     async def read_parts(
         self, plan: Plan, patience_s: float | None = None, aborted: list[Aborted] | None = None
     ) -> list[Part]:
-        """As `read`, with spans of segment files for long stretches, which the caller sends and
-        unpins."""
-        if isinstance(plan, SegmentRead):
-            return await self.segments.read_parts(plan, self.read, patience_s, aborted)
-        return [*await self.read(plan, patience_s, aborted)]
+        """As `read`, with spans of files for long stretches, which the caller sends and unpins."""
+        return await self._read(plan, patience_s, aborted, spans=True)
 
     async def read(
         self, plan: Plan, patience_s: float | None = None, aborted: list[Aborted] | None = None
@@ -163,14 +208,24 @@ class PartitionReader:
         disk, and KafkaError where the plan's journals have been recycled since, or with
         CORRUPT_MESSAGE where they do not contain whole batches at the plan's offset.
         """
+        return cast("list[Buffer]", await self._read(plan, patience_s, aborted, spans=False))
+
+    async def _read(
+        self,
+        plan: Plan,
+        patience_s: float | None,
+        aborted: list[Aborted] | None,
+        *,
+        spans: bool,
+    ) -> list[Part]:
         if isinstance(plan, SegmentRead):
-            return await self.segments.read(plan, self.read, patience_s, aborted)
+            return await self._read_segments(plan, patience_s, aborted, spans=spans)
         if aborted is not None:
             # Since the plan was made the journals may have been cut: what lies below the cut is
             # known to the segments alone.
             if plan.offset < max(plan.partition.cut_offset, plan.partition.log_start):
                 again = make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)
-                return await self.read(again, patience_s, aborted)
+                return await self._read(again, patience_s, aborted, spans=spans)
             aborted += aborted_in(plan)
         indexed_in = plan.journal if isinstance(plan, JournalRead) else None
         numbers = [indexed_in] if indexed_in is not None else []
@@ -180,7 +235,7 @@ class PartitionReader:
                 raise plan.partition.refusal()
             # Recycled since the plan was made: cut into segments, or below the log start.
             again = make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)
-            return await self.read(again, patience_s, aborted)
+            return await self._read(again, patience_s, aborted, spans=spans)
         runs = plan.runs if indexed_in is None else await self._look_up(plan, indexed_in)
         groups = self._by_journal(runs)
         # From here on they are not recycled.
@@ -190,6 +245,8 @@ class PartitionReader:
         buffers: list[memoryview] = []
         try:
             groups = await self._sound(plan, groups)
+            if spans and _is_long(plan) and all(journal.sendable for journal, _ in groups):
+                return [*await self._open_spans(groups)]
             total = sum(length for _, group in groups for _, length in group)
             await self._in_flight.wait_for_room(total)
             try:
@@ -199,7 +256,26 @@ class PartitionReader:
                 self._in_flight.give(total)
         finally:
             pins.release()
-        return _trim(plan, buffers)
+        return [*_trim(plan, buffers)]
+
+    async def _read_segments(
+        self,
+        plan: SegmentRead,
+        patience_s: float | None,
+        aborted: list[Aborted] | None,
+        *,
+        spans: bool,
+    ) -> list[Part]:
+        if spans:
+            return await self.segments.read_parts(plan, self.read, patience_s, aborted)
+        return [*await self.segments.read(plan, self.read, patience_s, aborted)]
+
+    async def _open_spans(self, groups: list[Group]) -> list[FileSpan]:
+        for journal, _ in groups:
+            if journal.sending is None:
+                opening = self._env.offload.submit("read", self._env.fs.open, journal.path)
+                journal.start_sending(await opening)
+        return self._make_spans(groups)
 
     async def _sound(self, plan: Plan, groups: list[Group]) -> list[Group]:
         """Return the runs before the first damaged one. Raises DamagedOffsets if there is none."""
@@ -271,6 +347,21 @@ class PartitionReader:
             start = position - spans[at][0]
             views.append(memoryview(parts[at])[start : start + length])
         return views
+
+
+def _is_long(plan: HotRead | JournalRead) -> bool:
+    """Return whether the runs of a plan are worth sending from their files."""
+    least = MAPPED_SPAN_BYTES if isinstance(plan, HotRead) else SPAN_BYTES
+    return plan.whole and plan.size_bytes >= least * len(plan.runs)
+
+
+def _fail_of(journal: Journal) -> Callable[[], None]:
+    """Return what to call when a journal cannot be read while it is being sent."""
+
+    def note_failure() -> None:
+        journal.sendable = False  # reading it reports what is wrong to the client
+
+    return note_failure
 
 
 def _join(group: list[tuple[int, int]]) -> list[tuple[int, int]]:

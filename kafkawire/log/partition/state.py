@@ -98,7 +98,8 @@ class _Read:
     """Whole batches of one partition from `offset` on, below `end`.
 
     `runs` are (log position, length) in offset order. With `first` the first batch is taken
-    whatever its size (KIP-74).
+    whatever its size (KIP-74). `whole`: the runs are just the batches to return, so that no byte of
+    them has to be read first.
     """
 
     __slots__ = (
@@ -110,6 +111,7 @@ class _Read:
         "partition",
         "runs",
         "size_bytes",
+        "whole",
     )
 
     def __init__(
@@ -122,6 +124,7 @@ class _Read:
         size_bytes: int,
         runs: list[tuple[int, int]],
         journal: int | None = None,
+        whole: bool = False,
     ) -> None:
         # One constructor for all kinds: one plan is made for each partition of a Fetch, and calling
         # a second constructor takes time. Not a dataclass: frozen for the type checker only it
@@ -134,6 +137,7 @@ class _Read:
         self.size_bytes: Final = size_bytes
         self.runs: Final = runs
         self.journal: Final = journal
+        self.whole: Final = whole
 
 
 class HotRead(_Read):
@@ -144,9 +148,9 @@ class HotRead(_Read):
 
 
 class JournalRead(_Read):
-    """Batches in journals that are not mapped: CommitLog.read must be used, and may find fewer than
-    `size_bytes`. `journal`: the number of a journal whose index is not in memory, in whose index
-    file the runs are found; None: they are in `runs`."""
+    """Batches in journals that are not mapped: PartitionReader.find_spans or CommitLog.read must be
+    used, which may find fewer than `size_bytes`. `journal`: the number of a journal whose index is
+    not in memory, in whose index file the runs are found; None: they are in `runs`."""
 
     __slots__ = ()
 

@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from kafkawire.log.io.atomic_file import NEW
 from kafkawire.log.io.gathered_write import write_whole
 from kafkawire.log.io.ports import Env, FileSystem
-from kafkawire.log.journal.directory import SPARE_PREFIX
+from kafkawire.log.journal.directory import SPARE_PREFIX, SpareFile
 from kafkawire.log.journal.file import POSITION_BITS, POSITION_MASK, Journal
 from kafkawire.log.journal.format import HEADER_BYTES, check, find_frame, read_head, read_header
 from kafkawire.log.journal.index_file import read_index
@@ -165,7 +165,7 @@ def _list(env: Env, folder: str, result: Recovered, listed: Mapping[int, int]) -
         file = fs.open(path)
         journal = Journal(number, path, file, file.size())
         if name.startswith(SPARE_PREFIX):
-            result.spares.append((path, journal.capacity))
+            result.spares.append(SpareFile(path, journal.capacity))
             journal.cool()
             continue
         view = journal.warm(fs)

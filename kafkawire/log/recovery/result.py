@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafkawire.log.io.ports import FileSystem, LogError
+from kafkawire.log.journal.directory import SpareFile
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.format import HEADER_BYTES, JournalHeader, Naming
 from kafkawire.log.journal.index_columns import IndexColumns
@@ -96,7 +97,7 @@ class Recovered:
 
     found: list[RecoveredJournal] = field(default_factory=list)
     discarded: list[Journal] = field(default_factory=list)
-    spares: list[tuple[str, int]] = field(default_factory=list)
+    spares: list[SpareFile] = field(default_factory=list)
     next_number: int = 1
     written: int = 0
     run: int = 0

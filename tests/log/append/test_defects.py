@@ -97,8 +97,8 @@ async def test_failing_statvfs_does_not_stop_writes(
     world, log, partition = await one_partition(journal_bytes=1 << 20)
     journals = world.log.journals
     journals.ready.clear()
-    for path, _ in journals.spares:
-        world.fs.remove(path)
+    for spare in journals.spares:
+        world.fs.remove(spare.path)
     journals.spares.clear()
     log.writer.slow = slow
     world.log.commit_log.writer.slow_s = -1.0 if slow else 1e9

@@ -10,9 +10,12 @@ import pytest
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.commit_log import MANY_REQUESTS
 from kafkawire.log.io.disk import real_env
+from kafkawire.log.io.ports import Buffer
+from kafkawire.log.journal.write_batch import BLOCK_BYTES
 from kafkawire.log.partition.read_plan import HotRead
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import World, batch, read_all
+from tests.kit.memfs import MemFile
 from tests.kit.waiting import ticks
 
 
@@ -149,6 +152,35 @@ async def test_write_batch_may_be_larger_than_a_journal() -> None:
     await world.crash()
     for index in range(4):
         assert len(await read_all(world.find("t", index))) == 6
+
+
+async def test_last_block_of_a_write_is_written_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a block that begins in the write: the kernel would read what is left of it first."""
+    written: list[tuple[int, int]] = []
+    write = MemFile.pwritev
+
+    def note(file: MemFile, buffers: list[Buffer], position: int) -> int:
+        length = write(file, buffers, position)
+        if any(file is each.file for each in [*log.journals, *log.journals.ready]):
+            written.append((position, position + length))
+        return length
+
+    world = World(journal_bytes=10_000)
+    log = await world.start()
+    (partition,) = await world.topic("t")
+    monkeypatch.setattr(MemFile, "pwritev", note)
+    sizes = [1000, 10, 3000, 10, 10, 4096, 100, 9_000, 20_000, 10]
+    for size in sizes:
+        partition.append(batch(bytes(size)), EPOCH_MS)
+        await log.commit_log.wait_until_committed()
+    journals = {end for journal in log.journals for end in (journal.end, journal.capacity)}
+    for start, end in written:
+        same_block = (end - 1) // BLOCK_BYTES == (start - 1) // BLOCK_BYTES
+        assert end % BLOCK_BYTES == 0 or same_block or end in journals
+    assert any(end % BLOCK_BYTES == 0 for _, end in written)
+    await world.crash(power=True)
+    assert [len(value or b"") for _, value in await read_all(world.find("t"))] == sizes
+    await world.log.close()
 
 
 async def test_second_process_is_refused_in_one_sentence() -> None:

@@ -77,6 +77,28 @@ def test_bytes_evicted_from_page_cache_are_not_cached() -> None:
     assert not fs.open("/data/f", create=True).is_cached(1, 0)
 
 
+def test_file_can_be_dropped_from_page_cache_unless_in_use(place: tuple[FileSystem, str]) -> None:
+    fs, folder = place
+    file = fs.open(f"{folder}/f", create=True)
+    file.pwritev([bytes(range(256)) * 400], 0)
+    if isinstance(fs, MemFileSystem):
+        assert file.drop_cached()
+        fs.in_use = True
+        assert not file.drop_cached()
+        return
+    ours, client = socket.socketpair()
+    with ours, client:
+        ours.setblocking(False)
+        sent = file.send(ours.fileno(), 8192, 4096)
+        assert sent
+        # Its pages are in the socket until the client has read them.
+        assert not file.drop_cached()
+        assert len(client.recv(1 << 20)) == sent
+    # True where the file system and the system can tell.
+    if file.drop_cached():
+        assert file.pread(256, 4096) == bytes(range(256))
+
+
 def test_bytes_are_sent_to_a_socket_that_takes_what_it_can(place: tuple[FileSystem, str]) -> None:
     fs, folder = place
     file = fs.open(f"{folder}/f", create=True)

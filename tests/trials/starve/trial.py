@@ -30,7 +30,9 @@ SETTINGS = {
     "journal.roll.ms": "3600000",
     "group.initial.rebalance.delay.ms": "0",
 }
-OLD_MIB, SHORT_OLD_MIB = 60, 12
+OLD_RECORDS, SHORT_OLD_RECORDS = 3000, 1000
+OLD_RECORD_BYTES = 12_000
+"""Each in a batch of its own: long runs of batches leave by sendfile and take no memory."""
 MAX_GROWTH = 600 * MIB
 """inflight.bytes and inflight.answer.bytes are 256 MiB each; the rest is what malloc keeps."""
 CONNECTION_BYTES = 40 << 10
@@ -87,8 +89,8 @@ class Round:
                 Topic(name, there[name][0], 1, compacted=False, tiered=False)
                 for name in ("old", "new")
             )
-            for uid in range(SHORT_OLD_MIB if self.context.short else OLD_MIB):
-                row = Outgoing(uid, b"k", bytes(1_000_000))
+            for uid in range(SHORT_OLD_RECORDS if self.context.short else OLD_RECORDS):
+                row = Outgoing(uid, b"k", bytes(OLD_RECORD_BYTES))
                 if (offset := await produce(client, self.old, 0, [row])) != uid:
                     self.context.broken(f"record {uid} of the old topic is at offset {offset}")
         self.filled_bytes = anonymous_bytes(self.victim.process.pid)

@@ -153,7 +153,7 @@ class SegmentSpans:
             taken.aborted = known.overlapping(mapping.number, request.offset, after)
         # The pin goes with the span, to whatever sends it.
         taken.span = FileSpan(
-            file, start, stop - start, self._store.pin(segment), warm.forget_checks
+            file, [(start, stop - start)], self._store.pin(segment), warm.forget_checks
         )
         return taken
 
