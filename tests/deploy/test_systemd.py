@@ -269,7 +269,8 @@ def test_example_serves_nothing_without_user_and_rule(tmp_path: Path) -> None:
         example.command("admin", "users", "create", "app", *password)
         for protocol in ("PLAINTEXT", "SSL"):
             without = {"security.protocol": protocol, "ssl.ca.location": f"{certificates()}/ca.pem"}
-            assert example.refusal(**without) == "_TRANSPORT"
+            # librdkafka waits for an answer if a connection looked usable when it was asked.
+            assert example.refusal(**without) in ("_TRANSPORT", "_TIMED_OUT")
         assert example.refusal(**example.client("admin") | {"sasl.password": "wrong"})
         assert example.produce("app") == "TOPIC_AUTHORIZATION_FAILED"
         example.command("admin", "acls", "add", "app", "write", "--topic", "orders")
