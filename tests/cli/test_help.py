@@ -63,7 +63,7 @@ OPTIONS = """
 --grep REGEX
 --group GROUP
 --header NAME=VALUE | NAME[=VALUE] : to write, and to search
---host ADDRESS | HOST : of clients of a rule, which have no name; of the broker of a certificate
+--host ADDRESS | HOST | NAME : of clients of a rule, which have no name; of the broker of a certificate; which browsers name
 --idempotent --not-idempotent
 --insecure
 --internal
@@ -82,6 +82,7 @@ OPTIONS = """
 --listen HOST:PORT | [PROTOCOL://]HOST:PORT : of pages; of a broker
 --log-format FORMAT
 --log-level LEVEL
+--login
 --longer-than DURATION
 --master URL
 --mechanism NAME
@@ -94,6 +95,7 @@ OPTIONS = """
 --partitions N
 --password-file FILE
 --pattern REGEX
+--pipeline URL
 --prefixed
 --producer-id N
 --range START..END
@@ -120,6 +122,8 @@ OPTIONS = """
 --stored-to TIME
 --tail N
 --tier URL
+--tls-cert FILE
+--tls-key FILE
 --to STORAGE | TOPIC | URL : the target of a conversion, a replay and a move
 --to-current
 --to-datetime TIME

@@ -1,7 +1,6 @@
 """A broker with topics and records, and the pages of a console on it."""
 
-from __future__ import annotations
-
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,9 +26,12 @@ def running() -> Iterator[InProcessBroker]:
     with broker() as started:
         create_topic(started.bootstrap, ORDERS, partitions=PARTITIONS)
         producer = TopicProducer(started.bootstrap)
+        # Each has a time of its own: records of one millisecond are in the order of partitions.
+        first = time.time_ns() // 1_000_000 - RECORDS
         for number in range(RECORDS):
             value, key = b'{"number": %d}' % number, b"key-%d" % number
-            producer.send(ORDERS, value, key=key, partition=number % PARTITIONS)
+            partition, at = number % PARTITIONS, first + number
+            producer.send(ORDERS, value, key=key, partition=partition, timestamp_ms=at)
         yield started
 
 
