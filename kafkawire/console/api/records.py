@@ -222,7 +222,8 @@ class RecordApi:
             positions = parse_positions("Last-Event-ID", resumed)
             query = replace(query, order=RecordOrder.FORWARD, positions=positions)
         events = self._events(request, query, base64)
-        first = await anext(events)  # fails with a status if the topic does not exist
+        # It fails with a status if the topic does not exist, and is missing if the server stops.
+        first = await anext(events, "")
         return EventStream(_chain(first, events), media_type="text/event-stream")
 
     async def _events(
