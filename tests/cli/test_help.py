@@ -63,7 +63,7 @@ OPTIONS = """
 --grep REGEX
 --group GROUP
 --header NAME=VALUE | NAME[=VALUE] : to write, and to search
---host ADDRESS | HOST | NAME : of clients of a rule, which have no name; of the broker of a certificate; which browsers name
+--host ADDRESS | HOST | NAME : of a client of a rule; of a broker; by which browsers reach it
 --idempotent --not-idempotent
 --insecure
 --internal
