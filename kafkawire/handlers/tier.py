@@ -12,7 +12,10 @@ from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.offset_map import read_map, sum_bytes
 from kafkawire.handlers.share_locks import list_locks
 from kafkawire.messages.tier import TierRequest, TierResponse
+from kafkawire.metric_counters import Counts, Histogram
 from kafkawire.security.acls.model import CLUSTER_NAME, Operation, ResourceKind
+
+PRODUCE = 0
 
 MAX_ARGUMENTS_BYTES = 64 << 10
 """Maximum size of the arguments; no valid command has as many."""
@@ -22,7 +25,8 @@ async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
     """Tier v0.
 
     The command's result as JSON. Pause and resume set `tier.paused` of this broker, which is stored
-    like any other setting. `map`, `bytes` and `locks` need no tier, which executes all others.
+    like any other setting. `map`, `bytes`, `traffic` and `locks` need no tier, which executes all
+    others.
     INVALID_REQUEST with one sentence if the broker has no tier, or the command is invalid.
     """
     if req.command == "map":
@@ -31,6 +35,8 @@ async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
     commands = ctx.broker.tier_commands
     if req.command == "bytes":
         return TierResponse(body=json.dumps(await sum_bytes(ctx)).encode())
+    if req.command == "traffic":
+        return TierResponse(body=json.dumps(_traffic(ctx.broker.counts)).encode())
     if req.command == "locks":
         try:
             locks = await list_locks(ctx, _arguments(req.arguments))
@@ -54,6 +60,13 @@ async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
     except (CommandError, ValueError) as wrong:
         return _wrong(str(wrong))
     return TierResponse(body=json.dumps(answer).encode())
+
+
+def _traffic(counts: Counts) -> dict[str, Any]:
+    """Return the bytes sent to consumers since the start, and the times of sampled Produces."""
+    times = counts.latency.get(PRODUCE) or Histogram()
+    found = {"bounds_s": list(times.bounds), "produces": times.counts}
+    return {"sent_bytes": counts.fetched_bytes, **found}
 
 
 async def _map(ctx: RequestContext, req: TierRequest) -> TierResponse:

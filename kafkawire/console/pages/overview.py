@@ -58,12 +58,14 @@ class OverviewPages:
         )
 
     async def show_samples(self, request: Request) -> Response:
-        """Serve the points of the plots: seconds since 1970, records per second, lag."""
+        """Serve the points of the plots: seconds since 1970, and what Sample has."""
         samples = (await self._frame.read_known(request)).samples
         return JSONResponse(
             {
                 "at": [each.at_ms / 1000 for each in samples],
                 "rate": [round(each.rate, 1) for each in samples],
+                "sent": [each.sent for each in samples],
+                "p99": [each.p99_ms for each in samples],
                 "lag": [each.lag for each in samples],
             }
         )

@@ -27,6 +27,7 @@ from kafkawire.client.lag import (
 from kafkawire.client.offsets import EARLIEST, LATEST, Partition
 from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.pool import ClusterPool
+from kafkawire.console.views.traffic import Traffic
 
 LIST_OFFSETS = 2
 EARLIEST_LOCAL, LATEST_TIERED = -4, -5
@@ -114,9 +115,9 @@ class NodeState(NamedTuple):
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """A cluster at `at_ms`. `tier`: see OwnBroker.read_tier; `refused`: sentences on what could not
-    be read, such as for lack of a right; `counted`: whether it has offsets and lags, or only names
-    and states."""
+    """A cluster at `at_ms`. `tier`, `traffic`: see OwnBroker; `refused`: sentences on what could
+    not be read, such as for lack of a right; `counted`: whether it has offsets and lags, or only
+    names and states."""
 
     at_ms: int
     cluster_id: str
@@ -125,6 +126,7 @@ class ClusterSnapshot:
     topics: Mapping[str, TopicSnapshot]
     groups: Mapping[str, GroupSnapshot]
     tier: Mapping[str, Any] | None = None
+    traffic: Traffic | None = None
     refused: tuple[str, ...] = ()
     counted: bool = True
 
@@ -205,6 +207,7 @@ def count_snapshot(cluster: Cluster, own: OwnBroker, found: ClusterSnapshot) -> 
         topics=topics,
         groups=_read_groups(cluster, found.groups, topics),
         tier=tier,
+        traffic=own.read_traffic(cluster),
         counted=True,
     )
 
@@ -325,11 +328,15 @@ MAX_SAMPLES = 900
 
 
 class Sample(NamedTuple):
-    """A point of the plots. `rate`: records written per second since the point before."""
+    """A point of the plots. `rate`: records written per second since the point before; `sent`:
+    bytes sent to consumers per second, and `p99_ms` of Produce requests, None where the brokers do
+    not say it."""
 
     at_ms: int
     rate: float
     lag: int
+    sent: float | None = None
+    p99_ms: float | None = None
 
 
 @dataclass
@@ -452,7 +459,7 @@ class SnapshotCache:
 
     def _publish(self, snapshot: ClusterSnapshot) -> Known:
         rates: dict[str, float] = {}
-        total = 0.0
+        total, sent, p99_ms = 0.0, None, None
         last = self._counted
         if snapshot.counted and last is not None:
             seconds = max(0.001, (snapshot.at_ms - last.at_ms) / 1000)
@@ -461,7 +468,10 @@ class SnapshotCache:
                 if before is not None and before.topic_id == topic.topic_id:
                     rates[name] = max(0, topic.written - before.written) / seconds
                     total += 0 if topic.internal else rates[name]
-            self._samples.append(Sample(snapshot.at_ms, total, snapshot.lag))
+            if snapshot.traffic is not None and last.traffic is not None:
+                sent = snapshot.traffic.sent_since(last.traffic, seconds)
+                p99_ms = snapshot.traffic.p99_ms_since(last.traffic)
+            self._samples.append(Sample(snapshot.at_ms, total, snapshot.lag, sent, p99_ms))
         if snapshot.counted:
             self._counted = snapshot
         return Known(snapshot, "", rates, tuple(self._samples))
