@@ -58,7 +58,7 @@ def take(folder: Path) -> None:
             for name, path in PAGES.items():
                 page.goto(url + path)
                 if name == "overview":
-                    expect(page.locator(".plot canvas")).to_have_count(2)
+                    expect(page.locator(".plot canvas")).to_have_count(4)
                 if name == "records":
                     page.locator(".record summary").first.click()
                 file = folder / f"console-{name}-{theme}.png"

@@ -176,7 +176,7 @@ def test_large_value_is_shown_in_part(open_page: OpenPage) -> None:
 
 def test_plots_are_drawn(open_page: OpenPage) -> None:
     page = open_page("/")
-    expect(page.locator(".plot canvas")).to_have_count(2)
+    expect(page.locator(".plot canvas")).to_have_count(4)
 
 
 def test_broker_and_console_that_return_are_seen_without_reload(
