@@ -14,7 +14,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import ClientConnection
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.tier import CommandRefused, tier_command
-from kafkawire.console.views.traffic import MAX_BROKERS, Traffic
+from kafkawire.console.views.traffic import MAX_BROKERS, BrokerTraffic
 
 T = TypeVar("T")
 
@@ -40,14 +40,14 @@ class OwnBroker:
         answers = self._ask(cluster, cluster.nodes()[:1], lambda at: tier_command(at, "why"))
         return answers[0] if answers else None
 
-    def read_traffic(self, cluster: Cluster) -> Traffic | None:
+    def read_traffic(self, cluster: Cluster) -> BrokerTraffic | None:
         """Return the traffic of all brokers since their starts; None of a large cluster, without
         the right to read it, of another Kafka, or of a broker of an earlier version."""
         nodes = cluster.nodes()
         if len(nodes) > MAX_BROKERS:
             return None
         answers = self._ask(cluster, nodes, lambda at: tier_command(at, "traffic"))
-        return Traffic.of(answers) if len(answers) == len(nodes) else None
+        return BrokerTraffic.of(answers) if len(answers) == len(nodes) else None
 
     def read_offset_maps(
         self, cluster: Cluster, nodes: list[int], topic: str, indexes: list[int]

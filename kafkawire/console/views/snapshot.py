@@ -27,7 +27,7 @@ from kafkawire.client.lag import (
 from kafkawire.client.offsets import EARLIEST, LATEST, Partition
 from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.pool import ClusterPool
-from kafkawire.console.views.traffic import Traffic
+from kafkawire.console.views.traffic import BrokerTraffic
 
 LIST_OFFSETS = 2
 EARLIEST_LOCAL, LATEST_TIERED = -4, -5
@@ -126,7 +126,7 @@ class ClusterSnapshot:
     topics: Mapping[str, TopicSnapshot]
     groups: Mapping[str, GroupSnapshot]
     tier: Mapping[str, Any] | None = None
-    traffic: Traffic | None = None
+    traffic: BrokerTraffic | None = None
     refused: tuple[str, ...] = ()
     counted: bool = True
 

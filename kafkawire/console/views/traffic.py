@@ -9,7 +9,7 @@ MAX_BROKERS = 32
 """Brokers of a cluster that are asked every two seconds: one connection each."""
 
 
-class Traffic(NamedTuple):
+class BrokerTraffic(NamedTuple):
     """Sums over the brokers of a cluster: bytes sent to consumers, and the number of sampled
     Produce requests with times up to each of `bounds_s`, and above the last one."""
 
@@ -18,7 +18,7 @@ class Traffic(NamedTuple):
     produces: tuple[int, ...]
 
     @staticmethod
-    def of(answers: Sequence[Mapping[str, Any]]) -> Traffic | None:
+    def of(answers: Sequence[Mapping[str, Any]]) -> BrokerTraffic | None:
         """Return the sums of answers to the command `traffic`; None of no broker, or of brokers
         whose versions have different bounds."""
         bounds = {tuple(each["bounds_s"]) for each in answers}
@@ -26,14 +26,14 @@ class Traffic(NamedTuple):
             return None
         counts = zip(*(each["produces"] for each in answers), strict=True)
         sent = sum(each["sent_bytes"] for each in answers)
-        return Traffic(sent, bounds.pop(), tuple(map(sum, counts)))
+        return BrokerTraffic(sent, bounds.pop(), tuple(map(sum, counts)))
 
-    def sent_since(self, before: Traffic, seconds: float) -> float | None:
+    def sent_since(self, before: BrokerTraffic, seconds: float) -> float | None:
         """Return the bytes sent per second; None if a broker has restarted."""
         sent = self.sent_bytes - before.sent_bytes
         return sent / seconds if sent >= 0 else None
 
-    def p99_ms_since(self, before: Traffic) -> float | None:
+    def p99_ms_since(self, before: BrokerTraffic) -> float | None:
         """Return the time that 99 % of the Produce requests since then took at most, interpolated
         between the bounds as Prometheus' histogram_quantile does; None without any."""
         if before.bounds_s != self.bounds_s:
