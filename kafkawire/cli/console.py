@@ -6,6 +6,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -224,9 +225,17 @@ def _serve(options: ConsoleOptions, accepting: socket.socket) -> None:
     from kafkawire.console.web.connections import HttpConnection, SocketConnection
     from kafkawire.console.web.security import MAX_BODY_BYTES
 
+    class Server(uvicorn.Server):
+        """A server that ends in SHUTDOWN_S at most. Further signals would make uvicorn leave its
+        tasks, which it logs as an error."""
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if not self.should_exit:
+                super().handle_exit(sig, frame)
+
     # The audit of changes; uvicorn says nothing below a warning.
     log_format.setup("info", "text")
-    server: uvicorn.Server | None = None
+    server: Server | None = None
     config = uvicorn.Config(
         application(options, lambda: server is not None and server.should_exit),
         log_config=None,
@@ -244,5 +253,5 @@ def _serve(options: ConsoleOptions, accepting: socket.socket) -> None:
         ws_max_size=MAX_BODY_BYTES,
         ws_per_message_deflate=False,  # it takes 64 KiB of memory for each connection
     )
-    server = uvicorn.Server(config)
+    server = Server(config)
     server.run(sockets=[accepting])

@@ -14,6 +14,7 @@ import sys
 import urllib.request
 from pathlib import Path
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -22,6 +23,7 @@ from typer.testing import CliRunner
 from kafkawire.cli.app import app
 from kafkawire.cli.console import parse_listen
 from kafkawire.testing import InProcessBroker, broker, create_topic
+from tests.kit.waiting import wait_until
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "localhost", "[::1]"])
@@ -63,6 +65,27 @@ def test_process_serves_until_it_is_ended() -> None:
             process.kill()
             _, errors = process.communicate()
         assert "Traceback" not in errors
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_second_interrupt_is_no_error() -> None:
+    with broker() as running:
+        process = _start(running)
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            address = ("127.0.0.1", urlsplit(url).port or 0)
+            with urllib.request.urlopen(f"{url}events/overview", timeout=60) as stream:
+                assert stream.readline()
+                process.send_signal(signal.SIGINT)
+                wait_until(lambda: not _is_listened_on(address), "the end of the listener")
+                process.send_signal(signal.SIGINT)  # while the stream ends
+                process.wait(60)
+        finally:
+            process.kill()
+            _, errors = process.communicate()
+        assert errors == ""
 
 
 @pytest.mark.real
@@ -121,3 +144,11 @@ def _start(
         [sys.executable, "-m", "kafkawire", *command],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+
+
+def _is_listened_on(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address).close()
+    except ConnectionRefusedError:
+        return False
+    return True
