@@ -18,10 +18,12 @@ from kafkawire.console.api.topics import SubjectApi
 from kafkawire.console.api.users import BasicUsers
 from kafkawire.console.web import failures
 from kafkawire.console.web.frame import PageFrame
-from kafkawire.console.web.queries import WrongInput
-from kafkawire.console.web.sessions import NotLoggedIn
+from kafkawire.console.web.queries import WrongInput, client_of
+from kafkawire.console.web.sessions import LoginFailed, NotLoggedIn
 
-FAILURES: tuple[type[Exception], ...] = (*failures.FAILURES, HTTPException, NotLoggedIn)
+FAILURES: tuple[type[Exception], ...] = (
+    *failures.FAILURES, HTTPException, NotLoggedIn, LoginFailed
+)  # fmt: skip
 
 
 class ApiPages:
@@ -29,7 +31,7 @@ class ApiPages:
 
     def __init__(self, frame: PageFrame) -> None:
         self._frame = frame
-        self._users = BasicUsers(frame.options)
+        self._users = BasicUsers(frame.options, frame.sessions.failures)
         frame.close_with(self._users.close)
         self._sockets = RecordSockets(frame)
         self._operations = [
@@ -100,7 +102,7 @@ class ApiPages:
         """Open the viewer of a request with a user; others have that of the pages."""
         header = connection.headers.get("authorization")
         if header is not None:
-            connection.state.viewer = await self._users.viewer(header)
+            connection.state.viewer = await self._users.viewer(header, client_of(connection))
 
 
 def check_params(connection: HTTPConnection, operation: ApiOperation) -> None:
@@ -119,6 +121,8 @@ def answer_failure(failure: Exception, method: str) -> Response:
     headers: dict[str, str] = {}
     if isinstance(failure, HTTPException):
         status, sentence, headers = failure.status_code, failure.detail, dict(failure.headers or {})
+    elif isinstance(failure, LoginFailed):
+        status, sentence = failure.status, str(failure)
     elif isinstance(failure, LoginRefused | NotLoggedIn):
         status, sentence = 401, str(failure) or "Log in with user and password of the broker"
         headers = {"www-authenticate": 'Basic realm="kafkawire", charset="UTF-8"'}

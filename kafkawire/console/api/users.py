@@ -17,7 +17,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import LoginRefused
 from kafkawire.client.security import ClientSecurity
 from kafkawire.console.web.frame import ConsoleOptions
-from kafkawire.console.web.sessions import security_of
+from kafkawire.console.web.sessions import FailureLimit, security_of
 from kafkawire.console.web.viewer import Viewer
 
 MAX_USERS = 50
@@ -26,8 +26,6 @@ CHECK_S = 300.0
 """After this time the broker checks a password again: it may have been changed."""
 MAX_LOG_INS = 4
 """Log-ins at the same time: each is a connection, and some work for the broker."""
-PAUSE_S = 1.0
-"""Pause after a refused log-in, during which it counts: so many passwords can be tried a second."""
 MAX_HEADER = 1024
 """Characters of user and password together, encoded."""
 WRONG_USER = "User or password is wrong"
@@ -43,17 +41,21 @@ class BasicUsers:
     """Opens and keeps a viewer for each user. A header that is known costs no log-in."""
 
     def __init__(
-        self, options: ConsoleOptions, clock: Callable[[], float] = time.monotonic
+        self,
+        options: ConsoleOptions,
+        failures: FailureLimit,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
+        self._failures = failures
         self._clock = clock
         self._secret = secrets.token_bytes(32)
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._log_ins = asyncio.Semaphore(MAX_LOG_INS)
 
-    async def viewer(self, header: str) -> Viewer:
-        """Return the viewer of an Authorization header. LoginRefused; other ClientErrors if the
-        broker does not answer."""
+    async def viewer(self, header: str, address: str) -> Viewer:
+        """Return the viewer of an Authorization header from an address. LoginRefused; LoginFailed
+        after too many wrong ones; other ClientErrors if the broker does not answer."""
         key = hashlib.blake2b(header.encode(), key=self._secret).digest()
         known = self._fresh(key)
         if known is not None:
@@ -63,12 +65,13 @@ class BasicUsers:
             known = self._fresh(key)  # another request of the same user was first
             if known is not None:
                 return known
+            self._failures.begin(address)
             try:
                 security = await to_thread.run_sync(self._log_in, user, password)
             except LoginRefused:
                 self._known.pop(key, None)
-                await asyncio.sleep(PAUSE_S)
                 raise LoginRefused(WRONG_USER) from None
+            self._failures.succeed(address)
         found = self._known.get(key)
         if found is None:
             options = self._options

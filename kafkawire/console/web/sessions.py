@@ -120,29 +120,31 @@ class UserSession:
 
 
 class FailureLimit:
-    """At most MAX_FAILURES failed log-ins of an address in FAILURES_S. An attempt counts when it
-    begins, so that many at the same time are bounded, too."""
+    """At most MAX_FAILURES failed log-ins of an address in FAILURES_S, to pages and by programs. An
+    attempt counts when it begins, so that many at the same time are bounded, too."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._lock = threading.Lock()
         self._times: OrderedDict[str, list[float]] = OrderedDict()
 
-    def begin(self, address: str) -> bool:
-        """Count an attempt; return False, and count nothing, if the address has to wait."""
-        since = self._clock() - FAILURES_S
-        found = [at for at in self._times.pop(address, []) if at > since]
-        self._times[address] = found
-        if len(self._times) > MAX_ADDRESSES:
-            self._times.popitem(last=False)
-        if len(found) >= MAX_FAILURES:
-            return False
-        found.append(self._clock())
-        return True
+    def begin(self, address: str) -> None:
+        """Count an attempt. LoginFailed, and nothing is counted, if the address has to wait."""
+        network, now = _network(address), self._clock()
+        with self._lock:
+            found = [at for at in self._times.pop(network, []) if at > now - FAILURES_S]
+            self._times[network] = found
+            if len(self._times) > MAX_ADDRESSES:
+                self._times.popitem(last=False)
+            if len(found) >= MAX_FAILURES:
+                raise LoginFailed("Too many log-ins failed: wait a minute.", 429)
+            found.append(now)
 
     def succeed(self, address: str) -> None:
         """Do not count the last attempt of an address."""
-        if found := self._times.get(address):
-            found.pop()
+        with self._lock:
+            if found := self._times.get(_network(address)):
+                found.pop()
 
 
 class Sessions:
@@ -167,7 +169,7 @@ class Sessions:
         self._security = security
         self._may_change = may_change
         self._clock = clock
-        self._failures = FailureLimit(clock)
+        self.failures = FailureLimit(clock)
         self._lock = threading.Lock()
         self._found: OrderedDict[bytes, UserSession] = OrderedDict()
         self._shared: UserSession | None = None
@@ -193,11 +195,7 @@ class Sessions:
     def log_in(self, user: str, password: str, address: str) -> str:
         """Log in at the broker, and return the ID of a new session. It blocks. LoginFailed for a
         wrong password or too many of them, ClientError if the broker does not answer."""
-        network = _network(address)
-        with self._lock:
-            admitted = self._failures.begin(network)
-        if not admitted:
-            raise LoginFailed("Too many log-ins failed: wait a minute.", 429)
+        self.failures.begin(address)
         security = security_of(self._security, user, password)
         valid = all(0 < len(text) <= MAX_NAME and "\0" not in text for text in (user, password))
         if not valid:
@@ -210,9 +208,9 @@ class Sessions:
             viewer.close()
             # Neither whether the user exists, nor what the broker says about it.
             raise LoginFailed(WRONG, 403) from None
+        self.failures.succeed(address)
         identity = secrets.token_urlsafe(32)
         with self._lock:
-            self._failures.succeed(network)
             self._end_expired()
             while len(self._found) >= MAX_SESSIONS:
                 self._found.popitem(last=False)[1].viewer.close()

@@ -19,10 +19,12 @@ from kafkawire.client.security import security_of
 from kafkawire.console.api import users as module
 from kafkawire.console.api.users import BasicUsers
 from kafkawire.console.web.frame import ConsoleOptions
+from kafkawire.console.web.sessions import MAX_FAILURES, FailureLimit, LoginFailed
 from kafkawire.testing import InProcessBroker, broker, create_topic
 from kafkawire.testing.secured import SECURED
 from tests.console.api.conftest import console, curl
 
+HERE = "192.0.2.7"
 USERS = {"alice": "a-secret", "bob": "b:secret"}
 ACLS = [
     ("alice", "Write", "topic:orders"), ("alice", "Read", "topic:orders"),
@@ -120,10 +122,11 @@ async def test_users_are_kept_and_checked_again(
     secured: InProcessBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_USERS", 1)
-    monkeypatch.setattr(module, "PAUSE_S", 0)
     now = 0.0
     security = security_of(settings_of(secured))
-    users = BasicUsers(ConsoleOptions(secured.addresses[SECURED], (), security, True), lambda: now)
+    options = ConsoleOptions(secured.addresses[SECURED], (), security, True)
+    failures = FailureLimit(lambda: now)
+    users = BasicUsers(options, failures, lambda: now)
     log_ins: list[Any] = []
     log_in = users._log_in
 
@@ -133,14 +136,22 @@ async def test_users_are_kept_and_checked_again(
 
     monkeypatch.setattr(users, "_log_in", count)
     alice, bob = ("Basic " + b64encode(f"{name}:{USERS[name]}".encode()).decode() for name in USERS)
-    first = await users.viewer(alice)
-    assert await users.viewer(alice) is first
+    first = await users.viewer(alice, HERE)
+    assert await users.viewer(alice, HERE) is first
     assert len(log_ins) == 1
     now += module.CHECK_S
-    assert await users.viewer(alice) is first
+    assert await users.viewer(alice, HERE) is first
     assert len(log_ins) == 2, "a password may have been changed"
-    await users.viewer(bob)
-    assert await users.viewer(alice) is not first, "there is room for one"
-    with pytest.raises(LoginRefused):
-        await users.viewer("Basic " + b64encode(b"alice:other").decode())
+    await users.viewer(bob, HERE)
+    assert await users.viewer(alice, HERE) is not first, "there is room for one"
+    wrong = "Basic " + b64encode(b"alice:other").decode()
+    for _ in range(MAX_FAILURES):
+        with pytest.raises(LoginRefused):
+            await users.viewer(wrong, HERE)
+    with pytest.raises(LoginFailed, match="wait a minute"):
+        await users.viewer(wrong, HERE)
+    assert await users.viewer(alice, HERE), "one that is known is no attempt"
+    with pytest.raises(LoginFailed):
+        failures.begin(HERE)  # of a page
+    assert await users.viewer(bob, "192.0.2.1")
     users.close()
