@@ -19,7 +19,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "reading": ("numpy",),
     "certs": ("cryptography",),
     "oauth": ("joserfc",),
-    "console": ("jinja2", "starlette", "uvicorn", "websockets"),
+    "console": ("httptools", "jinja2", "starlette", "uvicorn", "websockets"),
     "mcp": ("mcp",),
     "rocksdb": ("rocksdict",),
     "keys": ("numba", "numpy"),

@@ -6,12 +6,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 UNREAD_S = 20.0
 """How long a client may read nothing while there is more than the system's buffers hold. A page is
 64 KiB then, or one message: functions that send wait, so nothing is added."""
+
+
+MAX_HEAD_BYTES = 64 << 10
+"""Request line and headers: h11 has the same bound."""
 
 
 class _EndUnread(asyncio.Protocol):
@@ -49,8 +53,31 @@ class _EndUnread(asyncio.Protocol):
             self._unread = None
 
 
-class HttpConnection(_EndUnread, H11Protocol):
-    """A connection of HTTP. h11 bounds the size of headers; httptools does not."""
+class HttpConnection(_EndUnread, HttpToolsProtocol):
+    """A connection of HTTP, with a bound of what comes before a body: httptools has none."""
+
+    _in_head = False
+    _head_bytes = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what a client has sent; end the connection after MAX_HEAD_BYTES without a body."""
+        super().data_received(data)
+        if not self._in_head:
+            self._head_bytes = 0
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response(f"The headers have more than {MAX_HEAD_BYTES} bytes.")
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Answer a request, whose body may follow."""
+        self._in_head = False
+        super().on_headers_complete()
 
 
 class SocketConnection(_EndUnread, WebSocketsSansIOProtocol):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket as sockets
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import urlsplit
 
 import httpx2
@@ -15,6 +15,7 @@ import psutil
 import pytest
 from websockets.sync.client import connect
 
+from kafkawire.console.web.connections import MAX_HEAD_BYTES
 from kafkawire.console.web.live import MAX_STREAMS_OF_CLIENT
 from kafkawire.testing import InProcessBroker, TopicProducer
 from tests.console.api.conftest import curl
@@ -107,3 +108,31 @@ def test_streams_that_are_closed_are_counted_no_more(url: str, topic: str) -> No
                 return answer.status_code == 200
 
         wait_until(is_free, "room for a stream")
+
+
+@pytest.mark.parametrize("part", [b"x: y\r\n", b"x"], ids=["many headers", "one long header"])
+def test_headers_without_end_are_refused(url: str, part: bytes) -> None:
+    """The server parses them as they come, and holds a bound of them in memory."""
+    at = urlsplit(url)
+    with sockets.create_connection((at.hostname or "", at.port or 0), 60) as client:
+        client.sendall(b"GET /api/topics HTTP/1.1\r\nHost: %s\r\nx: " % at.netloc.encode())
+        with suppress(ConnectionError):
+            for _ in range(4 * MAX_HEAD_BYTES // 1024):
+                client.sendall(part * (1024 // len(part)))
+            # It has closed the connection, perhaps before all was sent.
+            assert client.recv(100).startswith(b"HTTP/1.1 400 ")
+    assert curl(f"{url}/api/topics") is not None
+
+
+def test_requests_of_one_connection_have_a_bound_each(url: str) -> None:
+    at = urlsplit(url)
+    filler = b"x: " + b"y" * (MAX_HEAD_BYTES // 4) + b"\r\n"
+    request = b"GET /api/topics HTTP/1.1\r\nHost: %s\r\n%s\r\n" % (at.netloc.encode(), filler)
+    with sockets.create_connection((at.hostname or "", at.port or 0), 60) as client:
+        for _ in range(8):
+            client.sendall(request[: len(request) // 2])
+            client.sendall(request[len(request) // 2 :])
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += client.recv(65_536)
+            assert answer.startswith(b"HTTP/1.1 200 ")
