@@ -16,7 +16,7 @@ from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.partitions import parse_partition
 from kafkawire.cli.shared.tables import TableColumn
-from kafkawire.cli.shared.times import MAX_DIGITS, time_text
+from kafkawire.cli.shared.times import MAX_DIGITS
 from kafkawire.cli.shared.units import parse_duration
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
@@ -31,7 +31,7 @@ from kafkawire.client.transaction_admin import (
 from kafkawire.client.transaction_admin import list_transactions as list_of
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.plural import count
-from kafkawire.units import duration_ms
+from kafkawire.units import duration_ms, time_text
 
 STATES = (
     "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort",

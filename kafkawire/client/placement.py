@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 from kafkawire.client.admin import TopicResult
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.configs import BROKER, settings
 from kafkawire.client.errors import check
 from kafkawire.client.offsets import Partition
 
 ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 45, 46
 TIMEOUT_MS = 30_000
+DRAINING, DECOMMISSIONING = "broker.draining", "broker.decommissioning"
 
 
 class PlannedMove(NamedTuple):
@@ -117,3 +119,16 @@ def _surplus(partitions: Sequence[Partition], count: int) -> list[Partition]:
         ranked.append(((taken[topic] + 0.5) / totals[topic], (topic, index)))
         taken[topic] += 1
     return [partition for _, partition in sorted(ranked)[: max(0, count)]]
+
+
+def broker_settings(
+    cluster: Cluster, node: int, names: Sequence[str] | None = None
+) -> dict[str, str]:
+    """Return the settings of a broker with these names, None: all, asked of that broker."""
+    rows = settings(cluster, (BROKER, str(node)), names)
+    return {str(row["name"]): str(row["value"]) for row in rows}
+
+
+def switched_on(known: Mapping[str, str]) -> set[str]:
+    """Return the names of settings that are true."""
+    return {name for name, value in known.items() if value == "true"}

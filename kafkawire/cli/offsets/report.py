@@ -19,7 +19,6 @@ from kafkawire.cli.shared.parameters import LOCAL, BrokerOrFolder, Json, Server,
 from kafkawire.cli.shared.partitions import parse_partitions, select
 from kafkawire.cli.shared.source import folder_or_server
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.cli.shared.times import time_text
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.fetching import fetch_next
@@ -38,7 +37,7 @@ from kafkawire.offsets.integration import LiveSource
 from kafkawire.offsets.registry import total_lag
 from kafkawire.offsets.subscription import Seeker
 from kafkawire.offsets.types import OffsetOutOfRange
-from kafkawire.units import size
+from kafkawire.units import size, time_text
 
 # Offsets stored in the metadata of a data folder, whether its broker runs or not.
 #

@@ -67,12 +67,3 @@ def _time_ms(text: str, now_ms: int) -> int | None:
         )
     except (ValueError, OverflowError):
         return None
-
-
-def time_text(ms: int) -> str | None:
-    """Return milliseconds since 1970 as ISO 8601 in UTC; None for a time outside the calendar."""
-    try:
-        when = _EPOCH + timedelta(milliseconds=ms)
-    except OverflowError:
-        return None
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
