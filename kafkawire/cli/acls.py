@@ -23,12 +23,12 @@ from kafkawire.cli.shared.parameters import (
 from kafkawire.client.acls import (
     AclRow,
     AclRowFilter,
-    broker_settings,
     create_acls,
     delete_acls,
     find_acls,
 )
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.configs import broker_settings
 from kafkawire.codec.configs.access_rules import super_users
 from kafkawire.plural import count
 from kafkawire.security.acls.index import AclDecision, AclIndex

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kafkawire.client.cluster import Cluster, find_registered_brokers
+from kafkawire.client.configs import broker_settings
 from kafkawire.client.errors import ClientError
 from kafkawire.client.offsets import Partition
 from kafkawire.client.placement import (
     DECOMMISSIONING,
     DRAINING,
     PlannedMove,
-    broker_settings,
     planned_moves,
     switched_on,
 )
@@ -257,9 +257,9 @@ def _row_of(cluster: Cluster, leader: int, name: str) -> Any:
     return next((row for row in rows if row.replica_nodes[:1] == [leader]), None)
 
 
-def _settings(cluster: Cluster, node: int) -> dict[str, str]:
+def _settings(cluster: Cluster, node: int) -> dict[str, str | None]:
     try:
-        return broker_settings(cluster, node, OBSERVED)
+        return broker_settings(cluster, OBSERVED, node)
     except ClientError:
         return {}  # it has ended since, or cannot be reached from here
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from kafkawire.client.admin import TopicResult
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.configs import BROKER, settings
 from kafkawire.client.errors import check
 from kafkawire.client.offsets import Partition
 
@@ -121,14 +120,6 @@ def _surplus(partitions: Sequence[Partition], count: int) -> list[Partition]:
     return [partition for _, partition in sorted(ranked)[: max(0, count)]]
 
 
-def broker_settings(
-    cluster: Cluster, node: int, names: Sequence[str] | None = None
-) -> dict[str, str]:
-    """Return the settings of a broker with these names, None: all, asked of that broker."""
-    rows = settings(cluster, (BROKER, str(node)), names)
-    return {str(row["name"]): str(row["value"]) for row in rows}
-
-
-def switched_on(known: Mapping[str, str]) -> set[str]:
+def switched_on(known: Mapping[str, str | None]) -> set[str]:
     """Return the names of settings that are true."""
     return {name for name, value in known.items() if value == "true"}

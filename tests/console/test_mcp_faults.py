@@ -352,7 +352,7 @@ def test_partitions_without_leader_or_replica() -> None:
     def found(leader: int, in_sync: tuple[int, ...]) -> list[str]:
         known = PartitionMap(0, leader, (1, 2), in_sync, 0, 5, 5, ())
         nobody = cast("Cluster", None)  # nothing is asked
-        return [str(each) for each in explain_partition(nobody, "t", known, "delete")]
+        return [str(each) for each in explain_partition(nobody, "t", known, {})]
 
     assert "t:0 has no leader: it is not served" in found(-1, ())[0]
     assert "Start broker 1 or 2" in found(-1, ())[0]

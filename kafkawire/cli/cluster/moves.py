@@ -15,12 +15,11 @@ from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server, Wide
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.configs import BROKER, DELETE, SET, alter
+from kafkawire.client.configs import BROKER, DELETE, SET, alter, broker_settings
 from kafkawire.client.placement import (
     DECOMMISSIONING,
     DRAINING,
     PlannedMove,
-    broker_settings,
     even,
     leaders,
     move,
@@ -112,7 +111,7 @@ def moves(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> 
 
 def is_draining(cluster: Cluster, node: int) -> bool:
     """Return whether a broker is to lead nothing, which only the broker itself knows."""
-    known = broker_settings(cluster, node)
+    known = broker_settings(cluster, node=node)
     return not switched_on(known).isdisjoint({DRAINING, DECOMMISSIONING})
 
 

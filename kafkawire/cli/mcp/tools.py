@@ -366,9 +366,7 @@ def _explain(found: Finding) -> dict[str, Any]:
         call = f"why_group(group={found.group!r})"
     elif found.topic and not call:
         call = f"why_topic(topic={found.topic!r})"
-    return {
-        "stuck": found.stuck, "sentence": found.sentence, "remedy": found.remedy, "next": call,
-    }  # fmt: skip
+    return {**found._asdict(), "next": call}
 
 
 def _operation(text: str, kind: ResourceKind) -> Operation:

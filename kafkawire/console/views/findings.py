@@ -7,14 +7,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kafkawire.client.acls import broker_settings
-from kafkawire.client.admin import effective_setting
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.cluster_causes import causes, observe_cluster
+from kafkawire.client.configs import TOPIC, broker_settings, settings
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.group_causes import Cause
 from kafkawire.client.offsets import partition_text
-from kafkawire.client.transaction_admin import describe_transactions
+from kafkawire.client.transaction_admin import describe_transactions, find_hanging
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.console.views.cluster import read_log_dirs
 from kafkawire.console.views.locks import ShareLocks
@@ -26,12 +25,14 @@ from kafkawire.console.views.schedules import read_schedules
 from kafkawire.console.views.snapshot import ClusterSnapshot
 from kafkawire.console.views.tier import TierState, describe_tier
 from kafkawire.console.views.topics import describe_topic
-from kafkawire.console.views.transactions import HeldPartition, describe_open
+from kafkawire.console.views.transactions import describe_open
 from kafkawire.plural import count
 from kafkawire.units import ago, duration_ms, size, time_text
 
 MAX_EXPLAINED = 20
 """Findings of one kind in an answer."""
+POLICY = "cleanup.policy"
+RETENTION = (POLICY, "retention.ms", "retention.bytes")
 FENCED = (
     "Each earlier producer with this transactional.id is fenced (ProducerFencedException, "
     "INVALID_PRODUCER_EPOCH): close it, and give each running instance an id of its own."
@@ -130,6 +131,8 @@ def explain_transactions(cluster: Cluster, snapshot: ClusterSnapshot) -> list[Fi
     state = describe_open(cluster, snapshot)
     now_ms = time.time_ns() // 1_000_000
     found: list[Finding] = []
+    candidates = [each.opened for each in state.held[:MAX_EXPLAINED] if each.opened is not None]
+    hanging = {each.partition for each, _ in find_hanging(cluster, candidates)}
     for held in state.held[:MAX_EXPLAINED]:
         place, opened = partition_text(held.partition), held.opened
         text = (
@@ -144,7 +147,7 @@ def explain_transactions(cluster: Cluster, snapshot: ClusterSnapshot) -> list[Fi
             continue
         producer = f"producer {opened.producer_id}"
         last = ago(opened.last_timestamp_ms, now_ms)
-        if not _is_coordinated(cluster, held):
+        if held.partition in hanging:
             found.append(
                 Finding(
                     True,
@@ -168,14 +171,6 @@ def explain_transactions(cluster: Cluster, snapshot: ClusterSnapshot) -> list[Fi
                 )
             )
     return [*found, *(Finding(False, each) for each in state.refused)]
-
-
-def _is_coordinated(cluster: Cluster, held: HeldPartition) -> bool:
-    """Return whether a coordinator has the transaction that holds a partition back."""
-    if held.transactional_id is None:
-        return False
-    ((_, _, state),) = describe_transactions(cluster, [held.transactional_id])
-    return held.partition in {(row.topic, n) for row in state.topics for n in row.partitions}
 
 
 def explain_transactional_id(cluster: Cluster, name: str) -> list[Finding]:
@@ -251,10 +246,12 @@ def explain_topic(
     wanted = [each for each in detail.maps if partition in (None, each.partition)]
     if not wanted:
         raise ClientError(f"topic {topic} has no partition {partition}")
-    policy = effective_setting(cluster, topic, "cleanup.policy")
+    rows = attempt([], lambda: settings(cluster, (TOPIC, topic), RETENTION)) or ()
+    known = {row["name"]: row["value"] or "" for row in rows}
+    policy = known.get(POLICY, "")
     found: list[Finding] = []
     for each in wanted[:MAX_EXPLAINED]:
-        found += explain_partition(cluster, topic, each, policy)
+        found += explain_partition(cluster, topic, each, known)
         if offset is not None:
             found += _offset(cluster, topic, each, offset, policy)
     if key is not None:
@@ -282,9 +279,10 @@ def _unreadable(error: BrokerError, topic: str, names: Iterable[str]) -> Finding
 
 
 def explain_partition(
-    cluster: Cluster, topic: str, found: PartitionMap, policy: str
+    cluster: Cluster, topic: str, found: PartitionMap, known: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Yield why a partition is not served, or lacks records that it had."""
+    """Yield why a partition is not served, or lacks records that it had; `known`: values of
+    RETENTION."""
     place = partition_text((topic, found.partition))
     if found.leader < 0 or found.log_end is None or found.log_start is None:
         brokers = " or ".join(map(str, found.replicas)) or "that has it"
@@ -295,18 +293,19 @@ def explain_partition(
         text = f"{place}: the replicas of broker {', '.join(map(str, late))} are not in sync."
         yield Finding(False, text, "Start these brokers, or wait until they have the log.")
     if found.log_start > 0:
-        yield _explain_removal(cluster, topic, found, policy)
+        yield _explain_removal(cluster, topic, found, known)
 
 
-def _explain_removal(cluster: Cluster, topic: str, found: PartitionMap, policy: str) -> Finding:
+def _explain_removal(
+    cluster: Cluster, topic: str, found: PartitionMap, known: Mapping[str, str]
+) -> Finding:
     """Say whether retention or DeleteRecords has removed the begin of a log. The broker stores only
     where the log begins, so settings and the age of the oldest record decide."""
     place = partition_text((topic, found.partition))
-    keep_ms = int(effective_setting(cluster, topic, "retention.ms") or -1)
-    keep_bytes = int(effective_setting(cluster, topic, "retention.bytes") or -1)
+    keep_ms, keep_bytes = (int(known.get(name) or -1) for name in RETENTION[1:])
     text = f"The records of {place} before offset {found.log_start} are gone"
     deleted = "DeleteRecords (kafkawire topics delete-records) has removed them"
-    if "delete" not in policy or (keep_ms < 0 and keep_bytes < 0):
+    if "delete" not in known.get(POLICY, "") or (keep_ms < 0 and keep_bytes < 0):
         return Finding(
             False, f"{text}: {deleted}, since no retention applies.", "Write them again."
         )
