@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.data_folder import open_metadata
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless, print_results
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, BrokerOrFolder, Json, Server, Wide, not_empty
@@ -23,6 +22,7 @@ from kafkawire.client.admin import effective_setting
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.fetching import fetch_next
+from kafkawire.client.notation import OptionError
 from kafkawire.client.offsets import (
     EARLIEST,
     LATEST,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import (
     COMMITTED,
@@ -25,6 +24,7 @@ from kafkawire.cli.shared.parameters import (
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.times import parse_time
+from kafkawire.client.notation import OptionError
 from kafkawire.progress import Progress
 from kafkawire.units import time_text
 
