@@ -234,18 +234,18 @@ class ToolSet:
                 wanted = _operation(operation, kind)
                 principal = user if ":" in user else f"User:{user}"
                 name = "kafka-cluster" if resource == "cluster" else name
-                decided = decide_access(cluster, principal, host, wanted, (kind, name))
-                may = "may" if decided.allowed else "may not"
+                allowed, rule = True, "the broker checks no access rules"
+                try:
+                    decided = decide_access(cluster, principal, host, wanted, (kind, name))
+                    allowed, rule = decided.allowed, str(decided.rule)
+                except BrokerError as error:
+                    if error.code != ErrorCode.SECURITY_DISABLED:
+                        raise
+                may = "may" if allowed else "may not"
                 option = "--cluster" if resource == "cluster" else f"--{resource} {name}"
-                found.append(
-                    Finding(
-                        not decided.allowed,
-                        f"{principal} {may} {operation} {resource} {name}: {decided.rule}.",
-                        ""
-                        if decided.allowed
-                        else f"kafkawire acls add {user} {operation} {option}",
-                    )
-                )
+                sentence = f"{principal} {may} {operation} {resource} {name}: {rule}."
+                remedy = "" if allowed else f"kafkawire acls add {user} {operation} {option}"
+                found.append(Finding(not allowed, sentence, remedy))
             found += explain_quotas(find_quotas(cluster, {}), user, client_id)
         return {"findings": found or [Finding(False, "No quota applies to this client.")]}
 

@@ -193,9 +193,6 @@ def explain_transactional_id(cluster: Cluster, name: str) -> list[Finding]:
 
 
 def _tier(state: TierState) -> Iterator[Finding]:
-    if state.refused:
-        remedy = "Start the broker with --tier URL, if topics are to be in S3."
-        yield Finding(False, f"{state.refused.rstrip('.')}.", remedy)
     for broker in state.brokers:
         facts = broker.facts
         if facts is None:
@@ -225,6 +222,9 @@ def _tier(state: TierState) -> Iterator[Finding]:
 def explain_tier(cluster: Cluster, own: OwnBroker, topic: str) -> list[Finding]:
     """Return why records are not in the remote tier. ClientError."""
     state = describe_tier(cluster, own, topic, every=bool(topic))
+    if state.refused:
+        remedy = "Start the broker with --tier URL, if topics are to be in S3."
+        return [Finding(False, state.refused, remedy if own.known else "")]
     return list(_tier(state)) or [Finding(False, "All records are in the remote tier.")]
 
 
