@@ -42,7 +42,7 @@ def test_pages_of_a_cluster_work_with_apache_kafka(newer_kafka: str) -> None:
         assert "leader" in cluster
         assert '<p class="banner">' not in cluster
         settings = read("/brokers/1")
-        assert "<td>0</td><td>file or option</td><td>3000</td>" in settings
+        assert "<td>0</td><td>static</td><td>3000</td>" in settings
         assert "kafka.server" in settings
         assert '<p class="banner">' not in settings
         assert "No Authorizer is configured" in read("/security")
