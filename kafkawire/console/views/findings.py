@@ -1,4 +1,4 @@
-"""Findings of faults of a cluster, a topic, a group or a transaction, with remedies."""
+"""Faults of a cluster, a topic, a group or a transaction, explained with remedies."""
 
 from __future__ import annotations
 
