@@ -5,8 +5,6 @@ JSON has the exact numbers; these are for tables and sentences.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 KIB = 1024
 SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 DURATION_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
@@ -55,12 +53,3 @@ def ago(at_ms: int | None, now_ms: int) -> str:
 def money(amount: float) -> str:
     """Return an amount with two decimals, or six if it is below one."""
     return f"{amount:.2f}" if amount >= 1 or not amount else f"{amount:.6f}"
-
-
-def time_text(ms: int) -> str | None:
-    """Return milliseconds since 1970 as ISO 8601 in UTC; None for a time outside the calendar."""
-    try:
-        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
-    except OverflowError:
-        return None
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -13,14 +13,14 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.client.errors import ClientError
-from kafkawire.client.notation import OptionError
+from kafkawire.client.notation import OptionError, time_text
 from kafkawire.client.offsets import leaders
 from kafkawire.client.producer import append
 from kafkawire.client.schedules import describe_schedules
 from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.murmur2 import key_partition
 from kafkawire.plural import count
-from kafkawire.units import duration_ms, time_text
+from kafkawire.units import duration_ms
 
 CANCELS = "kafkawire-cancels"
 """The header that cancels a record by its offset (docs/schedule.md)."""

@@ -18,7 +18,7 @@ from kafkawire.cli.shared.tables import TableColumn
 from kafkawire.cli.shared.times import MAX_DIGITS
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
-from kafkawire.client.notation import OptionError, parse_duration
+from kafkawire.client.notation import OptionError, parse_duration, time_text
 from kafkawire.client.offsets import Partition, leaders, partition_text, partitions_text
 from kafkawire.client.transaction_admin import (
     Producing,
@@ -30,7 +30,7 @@ from kafkawire.client.transaction_admin import (
 from kafkawire.client.transaction_admin import list_transactions as list_of
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.plural import count
-from kafkawire.units import duration_ms, time_text
+from kafkawire.units import duration_ms
 
 STATES = (
     "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort",

@@ -1,8 +1,9 @@
-"""Sizes, durations and rates as people write them, parsed. Pure; kafkawire.units formats them."""
+"""Sizes, durations and rates as people write them, parsed, and times as text. Pure."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 from kafkawire.units import size
 
@@ -118,3 +119,12 @@ def parse_rate(option: str, text: str) -> float:
     if rate > MAX_RATE:
         raise OptionError(option, text, f"at most {size(MAX_RATE)}/s")
     return rate
+
+
+def time_text(ms: int) -> str | None:
+    """Return milliseconds since 1970 as ISO 8601 in UTC; None for a time outside the calendar."""
+    try:
+        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+    except OverflowError:
+        return None
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

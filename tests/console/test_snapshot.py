@@ -23,7 +23,7 @@ from kafkawire.console.views.groups import list_groups_page
 from kafkawire.console.views.health import judge
 from kafkawire.console.views.offset_map import RecordPlace
 from kafkawire.console.views.own import OwnBroker
-from kafkawire.console.views.parts import PAGE, Finding
+from kafkawire.console.views.parts import PAGE, ClusterFinding
 from kafkawire.console.views.pool import ClusterPool
 from kafkawire.console.views.snapshot import (
     ClusterSnapshot,
@@ -240,12 +240,12 @@ def test_findings_are_read_with_the_numbers_and_less_often() -> None:
 
     def find(
         cluster: Cluster, own: OwnBroker, found: ClusterSnapshot, refused: list[str]
-    ) -> list[Finding]:
+    ) -> list[ClusterFinding]:
         nonlocal asked
         asked += 1
         if fails:
             raise ClientError("broker 1 is gone")
-        return [Finding(True, f"wrong in {', '.join(found.topics)}")]
+        return [ClusterFinding(True, f"wrong in {', '.join(found.topics)}")]
 
     cache = SnapshotCache(
         NoPool("127.0.0.1:1"), OwnBroker(), lambda: now, lambda *_: made_of([topic("t")]), find=find
@@ -346,7 +346,7 @@ def test_health_names_what_is_wrong() -> None:
                 [group("idle", 7, {}, members=0), group("odd", None, {}, error="no right")],
                 refused=("groups of broker 1: refused",),
             ),
-            found=(Finding(True, "The tier is paused."),),
+            found=(ClusterFinding(True, "The tier is paused."),),
         )
     )  # fmt: skip
     assert not wrong.well

@@ -35,7 +35,7 @@ from kafkawire.console.views.groups import describe_group_lag, list_groups_page
 from kafkawire.console.views.health import judge
 from kafkawire.console.views.locks import describe_locks
 from kafkawire.console.views.own import OwnBroker
-from kafkawire.console.views.parts import Finding
+from kafkawire.console.views.parts import ClusterFinding
 from kafkawire.console.views.pool import ClusterPool
 from kafkawire.console.views.records import FoundRecord, RecordOrder, RecordQuery, read_records
 from kafkawire.console.views.snapshot import (
@@ -140,7 +140,7 @@ class ToolSet:
             refused: list[str] = []
             problems = find_problems(cluster, self._own, snapshot, refused)
         health = judge(Known(snapshot, found=tuple(problems)))
-        found = [*health.findings, *(Finding(False, each) for each in refused)]
+        found = [*health.findings, *(ClusterFinding(False, each) for each in refused)]
         facts = {
             "topics": len(snapshot.topics),
             "groups": len(snapshot.groups),
@@ -209,11 +209,11 @@ class ToolSet:
         its state, and whether producers of it are fenced."""
         snapshot = self._take_snapshot()
         with self._pool.lend() as cluster:
-            found: list[Finding] = []
+            found: list[ClusterFinding] = []
             if transactional_id:
                 found += explain_transactional_id(cluster, transactional_id)
             found += explain_transactions(cluster, snapshot)
-        return {"findings": found or [Finding(False, "No transaction holds back readers.")]}
+        return {"findings": found or [ClusterFinding(False, "No transaction holds back readers.")]}
 
     def why_client(
         self,
@@ -228,7 +228,7 @@ class ToolSet:
         an operation (read, write, describe, ...) with a topic, group or transactional id, and the
         quotas that throttle the user or client id."""
         kind = KINDS[resource]
-        found: list[Finding] = []
+        found: list[ClusterFinding] = []
         with self._pool.lend() as cluster:
             if operation:
                 wanted = _operation(operation, kind)
@@ -245,9 +245,9 @@ class ToolSet:
                 option = "--cluster" if resource == "cluster" else f"--{resource} {name}"
                 sentence = f"{principal} {may} {operation} {resource} {name}: {rule}."
                 remedy = "" if allowed else f"kafkawire acls add {user} {operation} {option}"
-                found.append(Finding(not allowed, sentence, remedy))
+                found.append(ClusterFinding(not allowed, sentence, remedy))
             found += explain_quotas(find_quotas(cluster, {}), user, client_id)
-        return {"findings": found or [Finding(False, "No quota applies to this client.")]}
+        return {"findings": found or [ClusterFinding(False, "No quota applies to this client.")]}
 
     # What there is.
 
@@ -359,7 +359,7 @@ class ToolSet:
         return {"columns": schema.names, "rows": rows, "more": cut}
 
 
-def _explain(found: Finding) -> dict[str, Any]:
+def _explain(found: ClusterFinding) -> dict[str, Any]:
     """Return a finding with the call that explains more, empty if none."""
     call = {"transactions": "why_transaction()", "tier": "why_tier()"}.get(found.page, "")
     if found.group:

@@ -22,7 +22,7 @@ from kafkawire.client.admin import effective_setting
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.fetching import fetch_next
-from kafkawire.client.notation import OptionError
+from kafkawire.client.notation import OptionError, time_text
 from kafkawire.client.offsets import (
     EARLIEST,
     LATEST,
@@ -38,7 +38,7 @@ from kafkawire.offsets.integration import LiveSource
 from kafkawire.offsets.registry import total_lag
 from kafkawire.offsets.subscription import Seeker
 from kafkawire.offsets.types import OffsetOutOfRange
-from kafkawire.units import size, time_text
+from kafkawire.units import size
 
 # Offsets stored in the metadata of a data folder, whether its broker runs or not.
 #

@@ -32,11 +32,11 @@ from kafkawire.cli.shared.partitions import parse_partitions
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.source import SourceKind, parse_source
 from kafkawire.cli.shared.times import parse_end, parse_time
-from kafkawire.client.notation import OptionError
+from kafkawire.client.notation import OptionError, time_text
 from kafkawire.client.record_text import as_json
 from kafkawire.codec.batches import Record
 from kafkawire.plural import count
-from kafkawire.units import size, time_text
+from kafkawire.units import size
 
 if TYPE_CHECKING:
     from kafkawire.progress import Progress

@@ -9,7 +9,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.group_causes import causes, observe_group
 from kafkawire.client.lag import GroupLag
 from kafkawire.console.views.findings import explain_causes
-from kafkawire.console.views.parts import Finding, ListPage, page_of
+from kafkawire.console.views.parts import ClusterFinding, ListPage, page_of
 from kafkawire.console.views.snapshot import GroupSnapshot, Known
 
 GROUP_SORTS = ("lag", "name")
@@ -20,7 +20,7 @@ class GroupDetail(NamedTuple):
     it was observed."""
 
     lag: GroupLag
-    causes: Sequence[Finding]
+    causes: Sequence[ClusterFinding]
     now_ms: int
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kafkawire.client.groups import NOT_READY
-from kafkawire.console.views.parts import Finding
+from kafkawire.console.views.parts import ClusterFinding
 from kafkawire.console.views.snapshot import ClusterSnapshot, GroupSnapshot, Known
 from kafkawire.plural import count
 
@@ -19,7 +19,7 @@ class Health(NamedTuple):
 
     well: bool
     sentence: str
-    findings: Sequence[Finding]
+    findings: Sequence[ClusterFinding]
 
     @property
     def state(self) -> str:
@@ -36,7 +36,7 @@ class Health(NamedTuple):
 def judge(known: Known) -> Health:
     """Return the health of a cluster as far as it is known."""
     if known.failure:
-        gone = Finding(True, f"{known.failure}.")
+        gone = ClusterFinding(True, f"{known.failure}.")
         return Health(False, "The broker does not answer.", [gone])
     snapshot = known.snapshot
     if snapshot is None:
@@ -54,7 +54,7 @@ def judge(known: Known) -> Health:
     return Health(False, f"{count(len(findings), 'problem')}. {facts}", findings)
 
 
-def _findings(snapshot: ClusterSnapshot) -> Iterator[Finding]:
+def _findings(snapshot: ClusterSnapshot) -> Iterator[ClusterFinding]:
     yield from _topics(snapshot)
     idle = 0
     for group in snapshot.groups.values():
@@ -63,10 +63,10 @@ def _findings(snapshot: ClusterSnapshot) -> Iterator[Finding]:
             idle += 1
             yield found
     for sentence in snapshot.refused:
-        yield Finding(False, f"{sentence.rstrip('.')}.")
+        yield ClusterFinding(False, f"{sentence.rstrip('.')}.")
 
 
-def _topics(snapshot: ClusterSnapshot) -> Iterator[Finding]:
+def _topics(snapshot: ClusterSnapshot) -> Iterator[ClusterFinding]:
     named = 0
     for topic in snapshot.topics.values():
         if named == MAX_NAMED:
@@ -74,22 +74,24 @@ def _topics(snapshot: ClusterSnapshot) -> Iterator[Finding]:
         if topic.without_leader:
             named += 1
             what = count(topic.without_leader, "partition")
-            yield Finding(True, f"{what} of {topic.name}: no leader, not served.", topic=topic.name)
+            yield ClusterFinding(
+                True, f"{what} of {topic.name}: no leader, not served.", topic=topic.name
+            )
         elif topic.out_of_sync:
             named += 1
             what = count(topic.out_of_sync, "partition")
-            yield Finding(
+            yield ClusterFinding(
                 True, f"{what} of {topic.name}: a replica is not in sync.", topic=topic.name
             )
 
 
-def _group(group: GroupSnapshot) -> Finding | None:
+def _group(group: GroupSnapshot) -> ClusterFinding | None:
     if group.error:
-        return Finding(False, f"Group {group.group}: {group.error}.", group=group.group)
+        return ClusterFinding(False, f"Group {group.group}: {group.error}.", group=group.group)
     if group.state == NOT_READY:
         sentence = f"Streams group {group.group} waits for its topics."
-        return Finding(True, sentence, group=group.group)
+        return ClusterFinding(True, sentence, group=group.group)
     if group.lag and not group.members:
         sentence = f"Group {group.group} has a lag of {group.lag:,} and no members."
-        return Finding(False, sentence, group=group.group)
+        return ClusterFinding(False, sentence, group=group.group)
     return None

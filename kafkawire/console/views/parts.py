@@ -17,7 +17,7 @@ PAGE = 100
 """Rows of one page of a list."""
 
 
-class Finding(NamedTuple):
+class ClusterFinding(NamedTuple):
     """A problem or a fact. `stuck`: records are not served, are not read, or are at risk; `remedy`:
     what to do, empty if nothing; `page`, `topic` and `group`: the first part of the path of the
     page that shows more, and what it is about, empty if none."""

@@ -26,7 +26,7 @@ from kafkawire.client.lag import (
 )
 from kafkawire.client.offsets import EARLIEST, LATEST, Partition
 from kafkawire.console.views.own import OwnBroker
-from kafkawire.console.views.parts import Finding, sentence_of
+from kafkawire.console.views.parts import ClusterFinding, sentence_of
 from kafkawire.console.views.pool import ClusterPool
 
 LIST_OFFSETS = 2
@@ -345,7 +345,7 @@ class Known:
     failure: str = ""
     rates: Mapping[str, float] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
-    found: tuple[Finding, ...] = ()
+    found: tuple[ClusterFinding, ...] = ()
 
     @property
     def rate(self) -> float:
@@ -359,7 +359,7 @@ class Known:
         return self.snapshot
 
 
-FindProblems = Callable[[Cluster, OwnBroker, ClusterSnapshot, list[str]], Iterable[Finding]]
+FindProblems = Callable[[Cluster, OwnBroker, ClusterSnapshot, list[str]], Iterable[ClusterFinding]]
 
 
 class SnapshotCache:
@@ -383,7 +383,7 @@ class SnapshotCache:
         self._take = take
         self._count = count
         self._find = find
-        self._found: tuple[Finding, ...] = ()
+        self._found: tuple[ClusterFinding, ...] = ()
         self._found_until = clock()
         self._known = Known()
         self._counted: ClusterSnapshot | None = None
@@ -472,7 +472,7 @@ class SnapshotCache:
                 # What the user may not read is not wrong.
                 self._found = tuple(self._find(cluster, self._own, snapshot, []))
         except ClientError as failure:
-            self._found = (Finding(False, sentence_of(failure)),)
+            self._found = (ClusterFinding(False, sentence_of(failure)),)
         self._found_until = self._clock() + FOUND_S
 
     def _publish(self, snapshot: ClusterSnapshot) -> Known:

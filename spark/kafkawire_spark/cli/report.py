@@ -24,9 +24,8 @@ from kafkawire.cli.shared.parameters import (
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.cli.shared.times import parse_time
-from kafkawire.client.notation import OptionError
+from kafkawire.client.notation import OptionError, time_text
 from kafkawire.progress import Progress
-from kafkawire.units import time_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

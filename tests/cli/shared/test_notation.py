@@ -9,12 +9,18 @@ import pytest
 from kafkawire.cli.shared.partitions import parse_partition, parse_partitions
 from kafkawire.cli.shared.source import SourceKind, parse_source
 from kafkawire.cli.shared.times import MAX_TIME_MS, parse_time
-from kafkawire.client.notation import OptionError, parse_duration, plain_value, split_setting
+from kafkawire.client.notation import (
+    OptionError,
+    parse_duration,
+    plain_value,
+    split_setting,
+    time_text,
+)
 from kafkawire.client.offsets import partition_text, partitions_text
 from kafkawire.codec.configs.row import ConfigType
 from kafkawire.codec.configs.table import BROKER_CONFIGS, TOPIC_CONFIGS
 from kafkawire.plural import count
-from kafkawire.units import ago, duration, size, time_text
+from kafkawire.units import ago, duration, size
 
 NOW_MS = 1_767_225_600_000
 HOUR_MS = 3_600_000
