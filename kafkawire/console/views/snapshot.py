@@ -453,6 +453,7 @@ class SnapshotCache:
                 snapshot = read(cluster)
         except ClientError as failure:
             self._known = replace(last, failure=str(failure))
+            self._found_until = self._clock()  # what was wrong may have been repaired meanwhile
         else:
             self._read_findings(snapshot)
             self._known = self._publish(snapshot)
