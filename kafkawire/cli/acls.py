@@ -8,7 +8,6 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, print_results
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import (
@@ -23,12 +22,13 @@ from kafkawire.cli.shared.parameters import (
 from kafkawire.client.acls import (
     AclRow,
     AclRowFilter,
-    broker_settings,
     create_acls,
     delete_acls,
     find_acls,
 )
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.configs import broker_settings
+from kafkawire.client.notation import OptionError
 from kafkawire.codec.configs.access_rules import super_users
 from kafkawire.plural import count
 from kafkawire.security.acls.index import AclDecision, AclIndex

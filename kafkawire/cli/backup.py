@@ -24,7 +24,6 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.new_folder import new_folder
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Data, Json, Metadata, Server
@@ -32,6 +31,7 @@ from kafkawire.cli.shared.paths import check_metadata_url, refuse_inside
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch_next
+from kafkawire.client.notation import OptionError
 from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
 from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, records
 from kafkawire.codec.control import ABORT, COMMIT, read_marker

@@ -20,9 +20,10 @@ import typer
 
 from kafkawire.cli.command import arguments, is_flag, option_help
 from kafkawire.cli.shared.command_config import without_command_config
-from kafkawire.cli.shared.options import OptionError, parse_choice
+from kafkawire.cli.shared.options import parse_choice
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import LOCAL
+from kafkawire.client.notation import OptionError
 
 PROGRAM = "kafkawire"
 SEPARATOR = "\t"

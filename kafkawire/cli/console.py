@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import client_security
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import LOCAL, Server, not_empty
 from kafkawire.client.address import parse_servers, split_address
 from kafkawire.client.errors import ClientError
+from kafkawire.client.notation import OptionError
 from kafkawire.extras import need
 from kafkawire.log_lines import address_of, reason_of
 from kafkawire.objectstore.url import parse_tier

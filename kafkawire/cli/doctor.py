@@ -21,7 +21,7 @@ import typer
 
 from kafkawire.broker.options import Listener
 from kafkawire.cli.shared.data_folder import node_ids
-from kafkawire.cli.shared.options import OptionError, parse_listeners
+from kafkawire.cli.shared.options import parse_listeners
 from kafkawire.cli.shared.outcomes import client_security
 from kafkawire.cli.shared.output import fail, print_json, without_password
 from kafkawire.cli.shared.parameters import Json, Wide, not_empty
@@ -30,6 +30,7 @@ from kafkawire.cli.shared.stopped import broker_home
 from kafkawire.cli.shared.tables import TableColumn, print_table
 from kafkawire.client.address import parse_servers
 from kafkawire.client.errors import ClientError
+from kafkawire.client.notation import OptionError
 from kafkawire.extras import EXTRAS, MissingExtra, install_line, is_installed
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.log.io.ports import LogError

@@ -11,11 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, Json
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.shared.units import parse_rate, parse_size, split_setting
+from kafkawire.client.notation import OptionError, parse_rate, parse_size, split_setting
 from kafkawire.plural import count
 from kafkawire.units import size
 

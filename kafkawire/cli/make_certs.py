@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail
-from kafkawire.cli.shared.units import parse_duration
+from kafkawire.client.notation import OptionError, parse_duration
 from kafkawire.extras import need
 from kafkawire.log_lines import reason_of
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError, split_pair
 from kafkawire.cli.shared.outcomes import connect_cluster, print_results
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import (
@@ -19,7 +18,7 @@ from kafkawire.cli.shared.parameters import (
     not_empty,
     with_options,
 )
-from kafkawire.cli.shared.units import parse_rate
+from kafkawire.client.notation import OptionError, parse_rate, split_pair
 from kafkawire.client.quotas import QuotaRow, alter_quotas, find_quotas, limit_text
 from kafkawire.plural import count
 from kafkawire.security.quotas.alterations import (

@@ -8,13 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless, print_results
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.cli.shared.times import time_text
 from kafkawire.client.errors import ClientError
+from kafkawire.client.notation import OptionError, time_text
 from kafkawire.client.offsets import leaders
 from kafkawire.client.producer import append
 from kafkawire.client.schedules import describe_schedules

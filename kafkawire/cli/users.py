@@ -17,13 +17,13 @@ from typing import Annotated, Protocol, TypeVar
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, print_results
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import LOCAL, Json, Metadata, Server, Wide, not_empty
 from kafkawire.cli.shared.stopped import stopped_brokers
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
+from kafkawire.client.notation import OptionError
 from kafkawire.client.users import list_scram_users
 from kafkawire.log.io.ports import LogError
 from kafkawire.messages.alter_user_scram_credentials import (

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import check
 
-DESCRIBE, CREATE, DELETE, DESCRIBE_CONFIGS = 29, 30, 31, 32
-BROKER_RESOURCE = 4
+DESCRIBE, CREATE, DELETE = 29, 30, 31
 
 
 class AclRow(NamedTuple):
@@ -71,16 +70,3 @@ def delete_acls(cluster: Cluster, filters: Sequence[AclRowFilter]) -> int:
         check("access rules", result.error_code, result.error_message)
         gone += len(result.matching_acls)
     return gone
-
-
-def broker_settings(cluster: Cluster, names: Sequence[str]) -> dict[str, str | None]:
-    """Return settings of a broker. BrokerError."""
-    from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-
-    node_id = str(cluster.nodes()[0])
-    resource = DescribeConfigsResource(BROKER_RESOURCE, node_id, list(names))
-    result = cluster.node(int(node_id)).request(
-        DESCRIBE_CONFIGS, DescribeConfigsRequest([resource])
-    ).results[0]  # fmt: skip
-    check(f"settings of broker {node_id}", result.error_code, result.error_message)
-    return {row.name: row.value for row in result.configs}

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.configs import TOPIC, settings
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.offsets import EARLIEST, LATEST, Partition, list_offsets, partition_text
 
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 19, 20, 21
-DESCRIBE_CONFIGS, CREATE_PARTITIONS, DELETE_GROUPS, OFFSET_DELETE = 32, 37, 42, 47
+CREATE_PARTITIONS, DELETE_GROUPS, OFFSET_DELETE = 37, 42, 47
 UNREGISTER_BROKER = 64
-TOPIC_RESOURCE = 2
-OWN_SOURCE = 1
 """ConfigSource.TOPIC_CONFIG: set on the topic itself."""
 TIMEOUT_MS = 30_000
 
@@ -27,29 +26,15 @@ class TopicResult(NamedTuple):
 
 def topic_settings(cluster: Cluster, topic: str) -> dict[str, str | None]:
     """Return the settings of a topic that are set on itself, sorted."""
-    from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-
-    resource = DescribeConfigsResource(TOPIC_RESOURCE, topic, None)
-    asked = DescribeConfigsRequest(resources=[resource])
-    result = cluster.request(DESCRIBE_CONFIGS, asked).results[0]
-    check(f"settings of topic {topic}", result.error_code, result.error_message)
-    return {
-        row.name: row.value
-        for row in sorted(result.configs, key=lambda row: row.name)
-        if row.config_source == OWN_SOURCE
-    }
+    rows = settings(cluster, (TOPIC, topic))
+    return {row["name"]: row["value"] for row in rows if row["source"] == "topic"}
 
 
 def effective_setting(cluster: Cluster, topic: str, name: str) -> str:
     """Return the value of a setting that a topic has, from itself or by default; "" if the broker
-    does not return it."""
-    from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-
-    resource = DescribeConfigsResource(TOPIC_RESOURCE, topic, [name])
-    asked = DescribeConfigsRequest(resources=[resource])
-    result = cluster.request(DESCRIBE_CONFIGS, asked).results[0]
-    rows = () if result.error_code else result.configs
-    return next((row.value or "" for row in rows if row.name == name), "")
+    does not return it. ClientError."""
+    rows = settings(cluster, (TOPIC, topic), [name])
+    return next((row["value"] or "" for row in rows if row["name"] == name), "")
 
 
 def create_topic(

@@ -62,6 +62,15 @@ def settings(
     ]
 
 
+def broker_settings(
+    cluster: Cluster, names: Sequence[str] | None = None, node: int | None = None
+) -> dict[str, str | None]:
+    """Return settings of a broker, by name; `names`: None for all; `node`: None for the first.
+    ClientError."""
+    node = cluster.nodes()[0] if node is None else node
+    return {row["name"]: row["value"] for row in settings(cluster, (BROKER, str(node)), names)}
+
+
 def alter(
     cluster: Cluster,
     resource: Resource,

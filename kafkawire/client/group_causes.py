@@ -15,7 +15,7 @@ from kafkawire.client.errors import ClientError
 from kafkawire.client.groups import NOT_READY, SHARE
 from kafkawire.client.lag import GroupLag, LagTotals, PartitionLag, lag_of
 from kafkawire.client.offsets import Partition, partition_text, partitions_text
-from kafkawire.client.transaction_admin import list_transactions, producers
+from kafkawire.client.transaction_admin import find_holders, list_transactions
 from kafkawire.plural import count
 from kafkawire.units import ago, duration_ms
 
@@ -559,15 +559,11 @@ def _transactions(
     found: dict[Partition, OpenTransaction | None] = dict.fromkeys(held)
     described = dict(list(held.items())[:MAX_DESCRIBED])
     try:
-        for row in producers(cluster, described):
-            known = found[row.partition]
-            if row.start_offset >= 0 and (known is None or row.start_offset < known.start_offset):
-                found[row.partition] = OpenTransaction(
-                    row.producer_id,
-                    names.get(row.producer_id),
-                    row.last_timestamp_ms,
-                    row.start_offset,
-                )
+        holders, _ = find_holders(cluster, described)
     except ClientError:
-        return found  # it may have ended meanwhile, or the broker lacks this API
+        return found  # the broker lacks this API
+    for place, row in holders.items():
+        found[place] = OpenTransaction(
+            row.producer_id, names.get(row.producer_id), row.last_timestamp_ms, row.start_offset
+        )
     return found

@@ -13,6 +13,7 @@ from kafkawire.client.offsets import Partition
 
 ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 45, 46
 TIMEOUT_MS = 30_000
+DRAINING, DECOMMISSIONING = "broker.draining", "broker.decommissioning"
 
 
 class PlannedMove(NamedTuple):
@@ -117,3 +118,8 @@ def _surplus(partitions: Sequence[Partition], count: int) -> list[Partition]:
         ranked.append(((taken[topic] + 0.5) / totals[topic], (topic, index)))
         taken[topic] += 1
     return [partition for _, partition in sorted(ranked)[: max(0, count)]]
+
+
+def switched_on(known: Mapping[str, str | None]) -> set[str]:
+    """Return the names of settings that are true."""
+    return {name for name, value in known.items() if value == "true"}

@@ -122,6 +122,27 @@ def producers(cluster: Cluster, led_by: Mapping[Partition, int]) -> Iterator[Pro
             yield from _producers_in(answer)
 
 
+def find_holders(
+    cluster: Cluster, led_by: Mapping[Partition, int]
+) -> tuple[dict[Partition, Producing], dict[Partition, BrokerError]]:
+    """Return the producer with the oldest open transaction of each partition, given with their
+    leaders, and why a partition could not be described. ClientError."""
+    found: dict[Partition, Producing] = {}
+    try:
+        for each in producers(cluster, led_by):
+            first = found.get(each.partition)
+            if each.start_offset >= 0 and (first is None or each.start_offset < first.start_offset):
+                found[each.partition] = each
+    except BrokerError as error:
+        if len(led_by) == 1:
+            return {}, dict.fromkeys(led_by, error)
+        # One partition is enough, such as of a topic that the user may not read: ask one by one.
+        answers = [find_holders(cluster, {place: node}) for place, node in led_by.items()]
+        errors = {place: each for _, failed in answers for place, each in failed.items()}
+        return {place: each for held, _ in answers for place, each in held.items()}, errors
+    return found, {}
+
+
 def _producers_in(answer: Any) -> Iterator[Producing]:
     for topic in answer.topics:
         for row in topic.partitions:

@@ -19,30 +19,28 @@ PRODUCE = 0
 
 MAX_ARGUMENTS_BYTES = 64 << 10
 """Maximum size of the arguments; no valid command has as many."""
+MAX_USE = 100
+"""Quotas of an answer to `quotas`."""
 
 
 async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
     """Tier v0.
 
     The command's result as JSON. Pause and resume set `tier.paused` of this broker, which is stored
-    like any other setting. `map`, `bytes`, `traffic` and `locks` need no tier, which executes all
-    others.
+    like any other setting. `map`, `bytes`, `traffic`, `locks`, `quotas` and `changes` need no tier,
+    which executes all others.
     INVALID_REQUEST with one sentence if the broker has no tier, or the command is invalid.
     """
     if req.command == "map":
         return await _map(ctx, req)
     ctx.check(Operation.ALTER, ResourceKind.CLUSTER, CLUSTER_NAME)
     commands = ctx.broker.tier_commands
-    if req.command == "bytes":
-        return TierResponse(body=json.dumps(await sum_bytes(ctx)).encode())
-    if req.command == "traffic":
-        return TierResponse(body=json.dumps(_traffic(ctx.broker.counts)).encode())
-    if req.command == "locks":
-        try:
-            locks = await list_locks(ctx, _arguments(req.arguments))
-        except ValueError as wrong:
-            return _wrong(str(wrong))
-        return TierResponse(body=json.dumps(locks).encode())
+    try:
+        found = await _ask_broker(ctx, req)
+    except ValueError as wrong:
+        return _wrong(str(wrong))
+    if found is not None:
+        return TierResponse(body=json.dumps(found).encode())
     if commands is None:
         return _wrong("this broker has no remote tier: start it with kafkawire serve --tier URL")
     from kafkawire.tiering.admin.commands import (
@@ -67,6 +65,31 @@ def _traffic(counts: Counts) -> dict[str, Any]:
     times = counts.latency.get(PRODUCE) or Histogram()
     found = {"bounds_s": list(times.bounds), "produces": times.counts}
     return {"sent_bytes": counts.fetched_bytes, **found}
+
+
+async def _ask_broker(ctx: RequestContext, req: TierRequest) -> dict[str, Any] | None:
+    """Return the answer to a command that needs no tier, None for others. ValueError."""
+    if req.command == "bytes":
+        return dict(await sum_bytes(ctx))
+    if req.command == "traffic":
+        return _traffic(ctx.broker.counts)
+    if req.command == "locks":
+        return await list_locks(ctx, _arguments(req.arguments))
+    if req.command == "quotas":
+        return {"use": _list_quota_use(ctx)}
+    if req.command == "changes":
+        return {"changes": ctx.broker.security.audit.list_changes()}
+    return None
+
+
+def _list_quota_use(ctx: RequestContext) -> list[dict[str, Any]]:
+    """Return the quotas that were used in the last hour, those that are used most first."""
+    found = [
+        {**label._asdict(), "rate": rate, "limit": sensor.limit, "throttled": sensor.throttled,
+         "throttled_ms": sensor.throttled_ms}
+        for label, sensor, rate in ctx.broker.quotas.sensors.all()
+    ]  # fmt: skip
+    return sorted(found, key=lambda row: row["rate"] / (row["limit"] or 1), reverse=True)[:MAX_USE]
 
 
 async def _map(ctx: RequestContext, req: TierRequest) -> TierResponse:

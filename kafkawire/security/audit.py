@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
@@ -30,6 +31,8 @@ DENIED_BURST, DENIED_PER_S = 200, 20.0
 FAILED_BURST, FAILED_PER_S = 1000, 100.0
 OFFSETS_BURST, OFFSETS_PER_S = 100, 1.0
 """Lines at once, and per second after that."""
+RECENT, RECENT_MS = 100, 3_600_000
+"""Changes that are kept for the console, and for how long."""
 MAX_TEXT = 1_000
 """Characters of a client's text in a line."""
 
@@ -91,6 +94,9 @@ class Audit(Protocol):
         """Record that offsets of a group were committed by a client that is no member: by an
         operator, or by a consumer that works without a group."""
 
+    def list_changes(self) -> Sequence[Mapping[str, object]] | None:
+        """Return the last changes of the last hour, the newest last; None without an audit log."""
+
     async def close(self) -> None:
         """Write what waits."""
 
@@ -114,6 +120,9 @@ class NoAudit:
     def offsets_set(self, caller: Caller, group: str) -> None:
         """Record nothing."""
 
+    def list_changes(self) -> None:
+        """Return None."""
+
     async def close(self) -> None:
         """Do nothing."""
 
@@ -129,6 +138,7 @@ class AuditLog:
         self._failures = LineLimit(now, FAILED_BURST, FAILED_PER_S)
         self._offsets = LineLimit(now, OFFSETS_BURST, OFFSETS_PER_S)
         self._waiting: list[str] = []
+        self._changes: deque[dict[str, object]] = deque(maxlen=RECENT)
         self._lost = 0
         self._failing = False
         self._due = False
@@ -156,26 +166,33 @@ class AuditLog:
             self._add("denied", caller, details, omitted)
 
     def record_change(self, caller: Caller, what: str, **details: object) -> None:
-        self._add(what, caller, details, 0)
+        self._changes.append(self._add(what, caller, details, 0))
+
+    def list_changes(self) -> Sequence[Mapping[str, object]]:
+        begin = self._time(RECENT_MS)
+        return [line for line in self._changes if str(line["time"]) >= begin]
 
     def offsets_set(self, caller: Caller, group: str) -> None:
         """Record offsets, at a bounded rate."""
         if (omitted := self._offsets.admit()) is not None:
             self._add("offsets set", caller, {"group": group}, omitted)
 
-    def _add(self, event: str, caller: Caller, details: dict[str, object], omitted: int) -> None:
-        if len(self._waiting) >= WAITING_MAX:
-            self._lost += 1
-            return
+    def _add(
+        self, event: str, caller: Caller, details: dict[str, object], omitted: int
+    ) -> dict[str, object]:
         line: dict[str, object] = {"time": self._time(), "event": event}
         line.update(zip(Caller._fields, map(_cut, caller), strict=True))
         line.update((key, _cut(value)) for key, value in details.items())
         if omitted:
             line["omitted"] = omitted  # since the last line of this kind
+        if len(self._waiting) >= WAITING_MAX:
+            self._lost += 1
+            return line
         self._waiting.append(json.dumps(line))
         if not self._due:
             self._due = True
             self._env.call_later(WRITE_EVERY_S, self._begin)
+        return line
 
     def _begin(self) -> None:
         if self._waiting:
@@ -207,8 +224,8 @@ class AuditLog:
         """Write what waits."""
         await self.flush()
 
-    def _time(self) -> str:
-        moment = datetime.fromtimestamp(self._env.clock.now_ms() / 1000, UTC)
+    def _time(self, ago_ms: int = 0) -> str:
+        moment = datetime.fromtimestamp((self._env.clock.now_ms() - ago_ms) / 1000, UTC)
         return moment.isoformat(timespec="milliseconds")
 
 

@@ -7,13 +7,8 @@ import socket
 import pytest
 
 from kafkawire.broker.options import Listener, SecurityProtocol
-from kafkawire.cli.shared.options import (
-    OptionError,
-    parse_address,
-    parse_advertised,
-    parse_listeners,
-    split_pair,
-)
+from kafkawire.cli.shared.options import parse_address, parse_advertised, parse_listeners
+from kafkawire.client.notation import OptionError, split_pair
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 
 from kafkawire.cli.app import app
 from kafkawire.cli.groups.reset_offsets import ResetTarget
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.client.groups import assignment
+from kafkawire.client.notation import OptionError
 from kafkawire.testing.process import BrokerProcess
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 from tests.kit.tls import certificates

@@ -12,7 +12,7 @@ import pytest
 
 from kafkawire.cli.offsets.report import Walk, _enter
 from kafkawire.cli.records.consume import parse_start
-from kafkawire.cli.shared.options import OptionError
+from kafkawire.client.notation import OptionError
 from kafkawire.codec.batches import build, read_head
 from kafkawire.offsets.types import OffsetType
 from kafkawire.testing.process import BrokerProcess

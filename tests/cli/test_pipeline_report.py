@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.cli.shared.options import OptionError
+from kafkawire.client.notation import OptionError
 from kafkawire.progress import Progress
 from kafkawire.reading.model.source import Source, TaskFailed
 from kafkawire_spark.cli.report import ROWS_PRINTED, show, time_ms, where, whole_path

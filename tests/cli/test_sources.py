@@ -11,7 +11,7 @@ from kafkawire.broker.options import ServeOptions
 from kafkawire.cli.app import app
 from kafkawire.cli.serving.run import notes, serve_options
 from kafkawire.cli.serving.sources import collect
-from kafkawire.cli.shared.options import OptionError
+from kafkawire.client.notation import OptionError
 from kafkawire.codec.configs.settings import BROKER_CONFIGS
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 

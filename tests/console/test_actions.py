@@ -49,8 +49,8 @@ from tests.console.test_pages import HOSTILE, check_page
 
 GROUP = "ann-group"
 TOPIC_FORMS: Mapping[str, Mapping[str, str]] = {
-    "create-topic": {"topic": "ann-orders-new", "partitions": "3", "settings": "retention.ms=1000"},
-    "topic-settings": {"topic": OWN["ann"], "set": "retention.ms=5000", "unset": "segment.ms"},
+    "create-topic": {"topic": "ann-orders-new", "partitions": "3", "settings": "retention.ms=1s"},
+    "topic-settings": {"topic": OWN["ann"], "set": "retention.ms=5s", "unset": "segment.ms"},
     "add-partitions": {"topic": OWN["ann"], "total": "5"},
     "delete-records": {"topic": OWN["ann"], "what": "all records"},
     "produce": {
@@ -350,6 +350,7 @@ def test_names_are_typed_to_confirm(owned: Cluster, browsers: Browsers, action: 
         ("topic-settings", {"topic": OWN["ann"]}, 400),
         ("topic-settings", {"topic": OWN["ann"], "set": "a=1", "unset": "a"}, 400),
         ("topic-settings", {"topic": OWN["ann"], "set": "no.such.setting=1"}, 400),
+        ("topic-settings", {"topic": OWN["ann"], "set": "retention.ms=7 parsecs"}, 400),
         ("add-partitions", {"topic": OWN["ann"], "total": "1"}, 400),
         ("add-partitions", {"topic": "absent", "total": "1"}, 404),
         ("delete-records", {"topic": OWN["ann"]}, 400),

@@ -5,12 +5,14 @@ Covers: kafkawire.console.pages.cluster, kafkawire.console.views.cluster.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 from starlette.testclient import TestClient
 
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.quotas import alter_quotas
 from kafkawire.client.security import security_of
 from kafkawire.console.app import application
 from kafkawire.console.views.cluster import describe_broker, describe_cluster, list_brokers
@@ -23,7 +25,7 @@ from kafkawire.console.views.snapshot import (
     take_snapshot,
 )
 from kafkawire.console.web.frame import ConsoleOptions
-from kafkawire.testing import InProcessBroker, broker, create_topic
+from kafkawire.testing import InProcessBroker, TopicProducer, broker, create_topic
 from tests.console.test_pages import check_page
 from tests.kit.fake_kafka import serving
 
@@ -33,7 +35,7 @@ RACK = "<b>rack</b>"
 @pytest.fixture(scope="module")
 def running() -> Iterator[InProcessBroker]:
     users = {"alice": "secret"}
-    settings = {"broker.rack": RACK, "log.retention.ms": "123456789"}
+    settings = {"broker.rack": RACK, "log.retention.ms": "123456789", "audit.log": "log"}
     with broker(users=users, acls=[], settings=settings) as started:
         create_topic(started.bootstrap, "t", partitions=3)
         yield started
@@ -68,6 +70,27 @@ def test_broker_page_has_settings_with_source_and_default(pages: TestClient) -> 
     assert "123456789" not in filtered
     assert "of the volume are free" in text
     assert "ApiVersions" in text
+
+
+def test_quotas_in_use_are_on_the_page_of_a_broker(
+    running: InProcessBroker, pages: TestClient
+) -> None:
+    assert "No client with a quota was active" in pages.get("/brokers/1").text
+    with Cluster(running.bootstrap) as cluster:
+        alter_quotas(cluster, {"client-id": None}, {"producer_byte_rate": 1 << 20})
+    TopicProducer(running.bootstrap).send("t", b"v" * 5_000)
+    text = pages.get("/brokers/1").text
+    check_page(text)
+    assert re.search(
+        r">producer_byte_rate</th>.*[1-9][0-9.]* [Ki]*B/s</td><td class=\"n\">1.0 MiB/s</td>", text
+    )
+
+
+def test_changes_of_the_last_hour_are_on_the_overview(pages: TestClient) -> None:
+    text = pages.get("/").text
+    check_page(text)
+    assert "<td>topic created</td>" in text
+    assert re.search(r"<td>topic: t +.*partitions: 3", text), text
 
 
 def test_settings_of_a_topic_have_source_and_default(
@@ -106,7 +129,7 @@ def test_refused_rights_are_sentences(running: InProcessBroker) -> None:
     with Cluster(given["bootstrap.servers"], security=security_of(given)) as cluster:
         snapshot = take_snapshot(cluster, OwnBroker())
         found = describe_cluster(cluster, snapshot)
-        detail = describe_broker(cluster, snapshot, 1)
+        detail = describe_broker(cluster, OwnBroker(), snapshot, 1)
     assert any("CLUSTER_AUTHORIZATION_FAILED" in each for each in found.refused)
     assert found.features
     assert (detail.settings.rows, detail.log_dirs) == ([], [])

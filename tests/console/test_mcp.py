@@ -1,6 +1,6 @@
 """`kafkawire mcp` with the mcp package's own client over standard input and output.
 
-Covers: kafkawire.cli.mcp.answers, kafkawire.cli.mcp.command, kafkawire.cli.mcp.findings,
+Covers: kafkawire.cli.mcp.answers, kafkawire.cli.mcp.command,
 kafkawire.cli.mcp.tools.
 """
 

@@ -1,6 +1,6 @@
 """Injected faults, each explained by at most three calls of `kafkawire mcp`: cause and remedy.
 
-Covers: kafkawire.cli.mcp.findings.
+Covers: kafkawire.console.views.findings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer, Producer, ShareConsumer
 
-from kafkawire.cli.mcp.findings import explain_partition, explain_quotas
 from kafkawire.client.admin import delete_records
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.offsets import EARLIEST, call_coordinator, commit, leaders, list_offsets
@@ -22,6 +21,7 @@ from kafkawire.client.producer import append
 from kafkawire.client.quotas import alter_quotas
 from kafkawire.client.transactions import TransactionalProducer, init_producer
 from kafkawire.codec.batches import Record, pack
+from kafkawire.console.views.findings import explain_partition, explain_quotas
 from kafkawire.console.views.offset_map import PartitionMap
 from kafkawire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from kafkawire.testing import BrokerProcess, InProcessBroker, TopicProducer, broker, create_topic
@@ -352,7 +352,7 @@ def test_partitions_without_leader_or_replica() -> None:
     def found(leader: int, in_sync: tuple[int, ...]) -> list[str]:
         known = PartitionMap(0, leader, (1, 2), in_sync, 0, 5, 5, ())
         nobody = cast("Cluster", None)  # nothing is asked
-        return [str(each) for each in explain_partition(nobody, "t", known, "delete")]
+        return [str(each) for each in explain_partition(nobody, "t", known, {})]
 
     assert "t:0 has no leader: it is not served" in found(-1, ())[0]
     assert "Start broker 1 or 2" in found(-1, ())[0]

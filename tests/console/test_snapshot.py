@@ -23,7 +23,7 @@ from kafkawire.console.views.groups import list_groups_page
 from kafkawire.console.views.health import judge
 from kafkawire.console.views.offset_map import RecordPlace
 from kafkawire.console.views.own import OwnBroker
-from kafkawire.console.views.parts import PAGE
+from kafkawire.console.views.parts import PAGE, ClusterFinding
 from kafkawire.console.views.pool import ClusterPool
 from kafkawire.console.views.snapshot import (
     ClusterSnapshot,
@@ -235,6 +235,30 @@ def test_cache_asks_once_for_all_readers() -> None:
     assert cache.read() is not first
 
 
+def test_findings_are_read_with_the_numbers_and_less_often() -> None:
+    now, asked, fails = 100.0, 0, False
+
+    def find(
+        cluster: Cluster, own: OwnBroker, found: ClusterSnapshot, refused: list[str]
+    ) -> list[ClusterFinding]:
+        nonlocal asked
+        asked += 1
+        if fails:
+            raise ClientError("broker 1 is gone")
+        return [ClusterFinding(True, f"wrong in {', '.join(found.topics)}")]
+
+    cache = SnapshotCache(
+        NoPool("127.0.0.1:1"), OwnBroker(), lambda: now, lambda *_: made_of([topic("t")]), find=find
+    )
+    assert [each.sentence for each in judge(cache.read()).findings] == ["wrong in t"]
+    now += snapshot.FOUND_S - 1
+    assert (judge(cache.read()).state, asked) == ("broken", 1)
+    now, fails = now + 1 + snapshot.FRESH_S, True
+    gone = judge(cache.read())
+    assert ([each.sentence for each in gone.findings], asked) == (["Broker 1 is gone."], 2)
+    assert gone.state == "warning"
+
+
 def test_slow_snapshot_is_shown_for_longer() -> None:
     now, taken = 100.0, 0
 
@@ -315,29 +339,26 @@ def test_health_names_what_is_wrong() -> None:
     well = judge(Known(made_of([topic("t")], [group("g", 5, {"t": 5})])))
     assert well.well
     assert well.sentence == "All well. 1 topic, 0 records/s in, 1 group with a lag of 5."
-    piece = {"topic": "t", "partition": 0, "from": 1, "to": 5, "late": True, "reason": "queued"}
     wrong = judge(
         Known(
             made_of(
                 [topic("lost", partition(leader=-1)), topic("behind", partition(replicas=(1, 2)))],
                 [group("idle", 7, {}, members=0), group("odd", None, {}, error="no right")],
-                tier={"tier": {"url": "s3://b", "error": "down", "paused": False},
-                      "pieces": [piece]},
                 refused=("groups of broker 1: refused",),
-            )
+            ),
+            found=(ClusterFinding(True, "The tier is paused."),),
         )
     )  # fmt: skip
     assert not wrong.well
     assert [finding.sentence for finding in wrong.findings] == [
         "1 partition of lost: no leader, not served.",
         "1 partition of behind: a replica is not in sync.",
-        "Remote tier s3://b: down.",
-        "t:0, offsets 1 to 5: not in the remote tier within tiering.max.lag.ms (queued).",
+        "The tier is paused.",
         "Group idle has a lag of 7 and no members.",
         "Group odd: no right.",
         "groups of broker 1: refused.",
     ]
-    assert wrong.sentence.startswith("7 problems. ")
+    assert wrong.sentence.startswith("6 problems. ")
 
 
 def test_pool_closes_connections_after_a_failure(running: InProcessBroker) -> None:

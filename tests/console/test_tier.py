@@ -1,7 +1,7 @@
 """The page of the remote tier.
 
 Covers: kafkawire.console.pages.cluster, kafkawire.console.views.tier, kafkawire.console.views.own,
-kafkawire.console.views.parts, kafkawire.console.views.storage.
+kafkawire.console.views.parts, kafkawire.console.views.storage, kafkawire.console.views.findings.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ async def test_tier_page_says_why_records_are_not_uploaded(
         assert URL in text
         assert "Run kafkawire tier resume." in text
         assert 'href="/tier?topic=t"' in text
+        assert "are paused (tier.paused)" in text
+        assert "are paused (tier.paused)" in await get(tier, "/")
         assert "remote.storage.enable=false" not in text
         assert "remote.storage.enable=false" in await get(tier, "/tier?all=1")
         assert '<td class="n">0</td><td class="n">3</td>' in await get(tier, "/tier?topic=t")

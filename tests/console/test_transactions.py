@@ -90,9 +90,16 @@ def test_hostile_transactional_ids_are_text(running: InProcessBroker) -> None:
     app = application(ConsoleOptions(running.bootstrap, ("127.0.0.1",)))
     with TestClient(app, base_url="http://127.0.0.1") as pages:
         answer = pages.get("/transactions")
+        others = [pages.get(path).text for path in ("/", f"/topics/{HELD}")]
+        free = pages.get(f"/topics/{FREE}").text
     assert answer.status_code == 200
     check_page(answer.text)
     assert "waits" in answer.text
+    finding = f"Readers of committed records stop at offset 0 of {HELD}:0"
+    for text in (answer.text, *others):
+        assert finding in text
+        assert "End it in its producer" in text
+    assert finding not in free
 
 
 def test_user_without_rights_sees_no_names_of_others(running: InProcessBroker) -> None:

@@ -1,6 +1,6 @@
 """`kafkawire cluster why` with two broker processes.
 
-Covers: kafkawire.cli.cluster.why.
+Covers: kafkawire.cli.cluster.why, kafkawire.client.cluster_causes.
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-async def test_each_event_is_a_line_of_json(tmp_path: Path) -> None:
+async def test_each_event_is_a_line_of_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "audit.jsonl"
     log = open_audit(real_env(), str(path))
     log.record_denial(ALICE, "Fetch", "READ", "TOPIC", 'a "quoted"\nname')
@@ -45,6 +47,9 @@ async def test_each_event_is_a_line_of_json(tmp_path: Path) -> None:
     await log.close()
     (deleted,) = lines(path)
     assert len(deleted["topic"]) == audit.MAX_TEXT + 3
+    assert log.list_changes() == [created, deleted]
+    monkeypatch.setattr(audit, "RECENT_MS", -1)
+    assert log.list_changes() == []
 
 
 class Slow:

@@ -13,12 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, print_results
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import TableColumn
-from kafkawire.cli.shared.units import split_setting
 from kafkawire.client.cluster import Cluster, find_registered_brokers
 from kafkawire.client.configs import (
     BROKER,
@@ -34,6 +32,7 @@ from kafkawire.client.configs import (
     settings,
 )
 from kafkawire.client.errors import ClientError, check
+from kafkawire.client.notation import OptionError, split_setting
 from kafkawire.plural import count
 
 PENDING = "pending."

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from kafkawire.cli.cluster.moves import DECOMMISSIONING, POLL_S, wait_until_idle
+from kafkawire.cli.cluster.moves import POLL_S, wait_until_idle
 from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Server
@@ -20,7 +20,7 @@ from kafkawire.client.admin import remove_broker
 from kafkawire.client.cluster import Cluster, find_registered_brokers
 from kafkawire.client.configs import BROKER, DELETE, SET, alter
 from kafkawire.client.errors import ClientError, Closed, NoAnswer, UnknownBroker
-from kafkawire.client.placement import leaders
+from kafkawire.client.placement import DECOMMISSIONING, leaders
 from kafkawire.messages.registry import TIER
 from kafkawire.plural import count
 from kafkawire.progress import PHASE

@@ -15,8 +15,8 @@ from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, BrokerOrFolder, Json, Server, Wide
 from kafkawire.cli.shared.source import folder_or_server
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.client.acls import broker_settings
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.configs import broker_settings
 from kafkawire.client.errors import ClientError
 from kafkawire.log_lines import address_of
 from kafkawire.plural import count

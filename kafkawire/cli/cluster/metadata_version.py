@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json, without_password
 from kafkawire.cli.shared.parameters import Json, Metadata
 from kafkawire.cli.shared.paths import check_metadata_url
+from kafkawire.client.notation import OptionError
 from kafkawire.metadata.schema import REVISION
 from kafkawire.metadata.store import MetadataError
 

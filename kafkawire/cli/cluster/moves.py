@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -15,11 +15,19 @@ from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server, Wide
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.configs import BROKER, DELETE, SET, alter, settings
-from kafkawire.client.placement import PlannedMove, even, leaders, move, planned_moves
+from kafkawire.client.configs import BROKER, DELETE, SET, alter, broker_settings
+from kafkawire.client.placement import (
+    DECOMMISSIONING,
+    DRAINING,
+    PlannedMove,
+    even,
+    leaders,
+    move,
+    planned_moves,
+    switched_on,
+)
 from kafkawire.plural import count
 
-DRAINING, DECOMMISSIONING = "broker.draining", "broker.decommissioning"
 POLL_S = 0.5
 COLUMNS = ("partition", "from", "to")
 
@@ -103,19 +111,8 @@ def moves(server: Server = LOCAL, as_json: Json = False, wide: Wide = False) -> 
 
 def is_draining(cluster: Cluster, node: int) -> bool:
     """Return whether a broker is to lead nothing, which only the broker itself knows."""
-    known = broker_settings(cluster, node)
+    known = broker_settings(cluster, node=node)
     return not switched_on(known).isdisjoint({DRAINING, DECOMMISSIONING})
-
-
-def broker_settings(cluster: Cluster, node: int) -> dict[str, str]:
-    """Return the settings of a broker, asked of that broker."""
-    rows = settings(cluster, (BROKER, str(node)))
-    return {str(row["name"]): str(row["value"]) for row in rows}
-
-
-def switched_on(known: Mapping[str, str]) -> set[str]:
-    """Return the names of settings that are true."""
-    return {name for name, value in known.items() if value == "true"}
 
 
 def _row(each: PlannedMove) -> dict[str, Any]:

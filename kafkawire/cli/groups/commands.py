@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, error_text, print_results, report
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Groups, Json, Server, Wide
@@ -18,6 +17,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.groups import CONSUMER, SHARE, STREAMS, GroupDescription, describe_group
 from kafkawire.client.groups import list_groups as groups_of
+from kafkawire.client.notation import OptionError
 from kafkawire.client.offsets import (
     LATEST,
     Partition,

@@ -10,17 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outage import Outage
 from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json, print_json_line
 from kafkawire.cli.shared.parameters import LOCAL, EachPartition, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.shared.units import parse_duration
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError, ClientError
 from kafkawire.client.groups import list_groups
 from kafkawire.client.lag import GroupLag, PartitionLag, lag_of, total
+from kafkawire.client.notation import OptionError, parse_duration
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.plural import count
 from kafkawire.units import ago

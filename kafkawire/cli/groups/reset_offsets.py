@@ -17,16 +17,15 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, error_text, report
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT64, LOCAL, Json, Server, Wide
 from kafkawire.cli.shared.partitions import parse_partitions, select
 from kafkawire.cli.shared.times import parse_time
-from kafkawire.cli.shared.units import parse_duration
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.groups import SHARE
+from kafkawire.client.notation import OptionError, parse_duration
 from kafkawire.client.offsets import (
     Partition,
     commit,

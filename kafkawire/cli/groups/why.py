@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Group, Json, Server
-from kafkawire.cli.shared.units import parse_duration
 from kafkawire.client.group_causes import Cause, Observation, causes, observe_group
+from kafkawire.client.notation import OptionError, parse_duration
 
 COLUMNS = 80
 MAX_OBSERVED_MS = 3_600_000

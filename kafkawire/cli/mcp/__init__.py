@@ -1,6 +1,6 @@
 """`kafkawire mcp`: tools for a language model that explain a cluster and read its records.
 
-`tools` are the functions, which only read, `findings` the sentences with causes and remedies,
-`answers` makes bounded JSON of what they return. `command` serves the tools over standard input and
-output (Model Context Protocol). Most work is done by kafkawire.console.views.
+`tools` are the functions, which only read; `answers` makes bounded JSON of what they return.
+`command` serves the tools over standard input and output (Model Context Protocol). Most work is
+done by kafkawire.console.views.
 """

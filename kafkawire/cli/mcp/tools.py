@@ -15,26 +15,27 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kafkawire.cli.acls import decide_access
 from kafkawire.cli.mcp.answers import MAX_ANSWER_BYTES, show_bytes, to_json
-from kafkawire.cli.mcp.findings import (
-    Explanation,
+from kafkawire.client.errors import BrokerError, ClientError
+from kafkawire.client.group_causes import causes, observe_group
+from kafkawire.client.quotas import find_quotas
+from kafkawire.client.security import ClientSecurity
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.console.views.findings import (
     explain_causes,
-    explain_cluster,
     explain_locks,
     explain_quotas,
     explain_tier,
     explain_topic,
     explain_transactional_id,
     explain_transactions,
+    find_problems,
     near_names,
 )
-from kafkawire.client.errors import BrokerError, ClientError
-from kafkawire.client.group_causes import causes, observe_group
-from kafkawire.client.quotas import find_quotas
-from kafkawire.client.security import ClientSecurity
-from kafkawire.codec.errors import ErrorCode
 from kafkawire.console.views.groups import describe_group_lag, list_groups_page
+from kafkawire.console.views.health import judge
 from kafkawire.console.views.locks import describe_locks
 from kafkawire.console.views.own import OwnBroker
+from kafkawire.console.views.parts import ClusterFinding
 from kafkawire.console.views.pool import ClusterPool
 from kafkawire.console.views.records import FoundRecord, RecordOrder, RecordQuery, read_records
 from kafkawire.console.views.snapshot import (
@@ -107,7 +108,9 @@ class ToolSet:
         @wraps(tool)
         def call(*args: Any, **kwargs: Any) -> str:
             try:
-                return to_json(tool(*args, **kwargs))
+                answer = tool(*args, **kwargs)
+                found = {"findings": [_explain(each) for each in answer.get("findings", ())]}
+                return to_json({**answer, **found} if found["findings"] else answer)
             except (ClientError, WrongArgument, MissingExtra) as failure:
                 raise self._error(f"{str(failure).rstrip('.')}.") from None
 
@@ -134,7 +137,10 @@ class ToolSet:
         call."""
         snapshot = self._take_snapshot()
         with self._pool.lend() as cluster:
-            found = explain_cluster(cluster, self._own, snapshot)
+            refused: list[str] = []
+            problems = find_problems(cluster, self._own, snapshot, refused)
+        health = judge(Known(snapshot, found=tuple(problems)))
+        found = [*health.findings, *(ClusterFinding(False, each) for each in refused)]
         facts = {
             "topics": len(snapshot.topics),
             "groups": len(snapshot.groups),
@@ -178,7 +184,10 @@ class ToolSet:
             "state": description.state,
             "members": len(description.members),
             "lag": seen.totals.lag,
-            "findings": [*explain_causes(causes(seen)), *explain_locks(locks)],
+            "findings": [
+                *explain_causes(causes(seen)),
+                *explain_locks(locks),
+            ],
         }
 
     def _explain_unknown(self, group: str, error: BrokerError) -> ClientError:
@@ -200,11 +209,11 @@ class ToolSet:
         its state, and whether producers of it are fenced."""
         snapshot = self._take_snapshot()
         with self._pool.lend() as cluster:
-            found: list[Explanation] = []
+            found: list[ClusterFinding] = []
             if transactional_id:
                 found += explain_transactional_id(cluster, transactional_id)
             found += explain_transactions(cluster, snapshot)
-        return {"findings": found or [Explanation(False, "No transaction holds back readers.")]}
+        return {"findings": found or [ClusterFinding(False, "No transaction holds back readers.")]}
 
     def why_client(
         self,
@@ -219,26 +228,26 @@ class ToolSet:
         an operation (read, write, describe, ...) with a topic, group or transactional id, and the
         quotas that throttle the user or client id."""
         kind = KINDS[resource]
-        found: list[Explanation] = []
+        found: list[ClusterFinding] = []
         with self._pool.lend() as cluster:
             if operation:
                 wanted = _operation(operation, kind)
                 principal = user if ":" in user else f"User:{user}"
                 name = "kafka-cluster" if resource == "cluster" else name
-                decided = decide_access(cluster, principal, host, wanted, (kind, name))
-                may = "may" if decided.allowed else "may not"
+                allowed, rule = True, "the broker checks no access rules"
+                try:
+                    decided = decide_access(cluster, principal, host, wanted, (kind, name))
+                    allowed, rule = decided.allowed, str(decided.rule)
+                except BrokerError as error:
+                    if error.code != ErrorCode.SECURITY_DISABLED:
+                        raise
+                may = "may" if allowed else "may not"
                 option = "--cluster" if resource == "cluster" else f"--{resource} {name}"
-                found.append(
-                    Explanation(
-                        not decided.allowed,
-                        f"{principal} {may} {operation} {resource} {name}: {decided.rule}.",
-                        ""
-                        if decided.allowed
-                        else f"kafkawire acls add {user} {operation} {option}",
-                    )
-                )
+                sentence = f"{principal} {may} {operation} {resource} {name}: {rule}."
+                remedy = "" if allowed else f"kafkawire acls add {user} {operation} {option}"
+                found.append(ClusterFinding(not allowed, sentence, remedy))
             found += explain_quotas(find_quotas(cluster, {}), user, client_id)
-        return {"findings": found or [Explanation(False, "No quota applies to this client.")]}
+        return {"findings": found or [ClusterFinding(False, "No quota applies to this client.")]}
 
     # What there is.
 
@@ -348,6 +357,16 @@ class ToolSet:
         except SourceError as error:
             raise ClientError(str(error)) from None
         return {"columns": schema.names, "rows": rows, "more": cut}
+
+
+def _explain(found: ClusterFinding) -> dict[str, Any]:
+    """Return a finding with the call that explains more, empty if none."""
+    call = {"transactions": "why_transaction()", "tier": "why_tier()"}.get(found.page, "")
+    if found.group:
+        call = f"why_group(group={found.group!r})"
+    elif found.topic and not call:
+        call = f"why_topic(topic={found.topic!r})"
+    return {**found._asdict(), "next": call}
 
 
 def _operation(text: str, kind: ResourceKind) -> Operation:

@@ -15,12 +15,13 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.data_folder import node_ids
-from kafkawire.cli.shared.options import OptionError, parse_choice
+from kafkawire.cli.shared.options import parse_choice
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Json
 from kafkawire.cli.shared.paths import check_metadata_url
 from kafkawire.cli.shared.stopped import broker_home, stopped_brokers
 from kafkawire.cli.shared.tables import print_table
+from kafkawire.client.notation import OptionError
 from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.metadata.session import Session

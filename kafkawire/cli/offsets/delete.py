@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, error_text, report
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import LOCAL, Group, Json, Server
 from kafkawire.cli.shared.partitions import parse_partitions
 from kafkawire.client.admin import delete_offsets
 from kafkawire.client.errors import ClientError
+from kafkawire.client.notation import OptionError
 from kafkawire.client.offsets import Partition, fetch_committed_offsets
 
 COLUMNS = ("topic", "partition", "committed")

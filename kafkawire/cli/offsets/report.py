@@ -12,17 +12,17 @@ from typing import Annotated, Any
 import typer
 
 from kafkawire.cli.shared.data_folder import open_metadata
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless, print_results
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, BrokerOrFolder, Json, Server, Wide, not_empty
 from kafkawire.cli.shared.partitions import parse_partitions, select
 from kafkawire.cli.shared.source import folder_or_server
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.cli.shared.times import time_text
+from kafkawire.client.admin import effective_setting
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.fetching import fetch_next
+from kafkawire.client.notation import OptionError, time_text
 from kafkawire.client.offsets import (
     EARLIEST,
     LATEST,
@@ -126,9 +126,7 @@ def _none_if_negative(value: int) -> int | None:
     return None if value < 0 else value
 
 
-DESCRIBE_CONFIGS = 32
 DESCRIBE_LOG_DIRS = 35
-TOPIC_RESOURCE = 2
 Partitions = Annotated[str, typer.Argument(metavar="TOPIC[:0,1,4-6]")]
 VALIDATED = (
     "partition",
@@ -260,7 +258,7 @@ def validate(
 
     with connect_cluster(server) as cluster:
         led_by = select(cluster, [(name, indexes)])
-        gaps_allowed = "compact" in _setting(cluster, name, "cleanup.policy")
+        gaps_allowed = "compact" in effective_setting(cluster, name, "cleanup.policy")
         rows = []
         for place in sorted(led_by):
             walk = _walk(cluster, place, led_by, wanted, gaps_allowed)
@@ -406,13 +404,3 @@ def _sizes(cluster: Cluster, topic: str, nodes: set[int]) -> dict[Partition, int
                 for row in entry.partitions:
                     found[entry.name, row.partition_index] = row.partition_size
     return found
-
-
-def _setting(cluster: Cluster, topic: str, name: str) -> str:
-    from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-
-    resource = DescribeConfigsResource(TOPIC_RESOURCE, topic, [name])
-    asked = DescribeConfigsRequest(resources=[resource])
-    result = cluster.request(DESCRIBE_CONFIGS, asked).results[0]
-    check(f"settings of topic {topic}", result.error_code, result.error_message)
-    return next((row.value or "" for row in result.configs if row.name == name), "")

@@ -19,7 +19,6 @@ import typer
 
 from kafkawire.cli.groups.reset_offsets import commit_all
 from kafkawire.cli.records.filters import Filter, filters_of
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outage import Outage
 from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json_line
@@ -29,6 +28,7 @@ from kafkawire.cli.shared.times import TIMES, parse_end, parse_time
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.merging import Item, MergedReader, OffsetSpan
+from kafkawire.client.notation import OptionError
 from kafkawire.client.offsets import (
     LATEST,
     READ_COMMITTED,

@@ -18,7 +18,7 @@ from kafkawire.cli.records.consume import (
     spans_of,
 )
 from kafkawire.cli.records.files import FORMATS, STANDARD, format_of_file, writer_of
-from kafkawire.cli.shared.options import OptionError, parse_choice
+from kafkawire.cli.shared.options import parse_choice
 from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import COMMITTED, LOCAL, Isolation, Server
@@ -26,6 +26,7 @@ from kafkawire.cli.shared.partitions import parse_partitions
 from kafkawire.cli.shared.progress import bars
 from kafkawire.client.errors import ClientError
 from kafkawire.client.merging import MergedReader
+from kafkawire.client.notation import OptionError
 from kafkawire.client.offsets import READ_COMMITTED, READ_UNCOMMITTED
 from kafkawire.plural import count
 from kafkawire.progress import Progress

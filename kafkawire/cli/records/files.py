@@ -13,8 +13,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, Protocol
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.client.errors import ClientError
+from kafkawire.client.notation import OptionError
 from kafkawire.client.offsets import Partition
 from kafkawire.client.record_text import (
     INT32,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from kafkawire.cli.shared.options import OptionError
+from kafkawire.client.notation import OptionError
 from kafkawire.codec.batches import Record
 
 Filter = Callable[[Record], bool]

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from kafkawire.cli.records.filters import Filter, filters_of
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import client_security
 from kafkawire.cli.shared.output import fail, json_line
 from kafkawire.cli.shared.parameters import (
@@ -32,7 +31,8 @@ from kafkawire.cli.shared.parameters import (
 from kafkawire.cli.shared.partitions import parse_partitions
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.source import SourceKind, parse_source
-from kafkawire.cli.shared.times import parse_end, parse_time, time_text
+from kafkawire.cli.shared.times import parse_end, parse_time
+from kafkawire.client.notation import OptionError, time_text
 from kafkawire.client.record_text import as_json
 from kafkawire.codec.batches import Record
 from kafkawire.plural import count

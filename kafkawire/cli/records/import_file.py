@@ -21,12 +21,12 @@ from kafkawire.cli.records.produce import (
     parse_codec,
     print_summary,
 )
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import LOCAL, Server
 from kafkawire.cli.shared.progress import bars
 from kafkawire.client.errors import ClientError
+from kafkawire.client.notation import OptionError
 from kafkawire.client.offsets import leaders
 from kafkawire.client.producer import Producer
 from kafkawire.client.record_text import RecordError, Row

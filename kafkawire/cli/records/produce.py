@@ -14,11 +14,12 @@ from typing import IO, Annotated
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError, parse_choice, split_pair
+from kafkawire.cli.shared.options import parse_choice
 from kafkawire.cli.shared.outcomes import connect_cluster, fail_unless
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Server, not_empty
 from kafkawire.client.errors import ClientError
+from kafkawire.client.notation import OptionError, split_pair
 from kafkawire.client.offsets import Partition, leaders
 from kafkawire.client.producer import Failure, Producer
 from kafkawire.client.record_text import Parsed, RecordError, encode_utf8, record_of

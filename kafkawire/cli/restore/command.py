@@ -18,10 +18,10 @@ import typer
 
 from kafkawire.cli.backup import MANIFEST
 from kafkawire.cli.restore.failures import check_url
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import Data, DryRun, Json, Metadata, Yes
 from kafkawire.cli.shared.paths import check_metadata_url
+from kafkawire.client.notation import OptionError
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.manifest.keys import SEGMENTS
 from kafkawire.objectstore.errors import StoreError

@@ -20,10 +20,10 @@ from typing import Any
 from kafkawire.cli.backup import FORMAT, MANIFEST, METADATA, describe, sync
 from kafkawire.cli.restore.failures import failures_reported
 from kafkawire.cli.shared.new_folder import new_folder
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.paths import refuse_full, refuse_other_sqlite
 from kafkawire.client.errors import ClientError
+from kafkawire.client.notation import OptionError
 from kafkawire.metadata import copies
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.plural import count

@@ -26,7 +26,6 @@ from kafkawire.cli.restore.steps import (
 )
 from kafkawire.cli.shared.confirm import confirm
 from kafkawire.cli.shared.new_folder import new_folder
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import DryRun, Json, Yes, not_empty
 from kafkawire.cli.shared.paths import (
@@ -37,6 +36,7 @@ from kafkawire.cli.shared.paths import (
 )
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import TableColumn, print_table
+from kafkawire.client.notation import OptionError
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env
 from kafkawire.objectstore.url import TierUrl, parse_tier

@@ -15,10 +15,10 @@ from kafkawire.cli.restore import from_log
 from kafkawire.cli.restore.failures import failures_reported
 from kafkawire.cli.restore.steps import start_command
 from kafkawire.cli.shared.new_folder import new_folder
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.paths import check_tier_apart, refuse_full, refuse_other_sqlite
 from kafkawire.cli.shared.progress import bars
+from kafkawire.client.notation import OptionError
 from kafkawire.log.io.disk import real_env
 from kafkawire.restore.follower_copies import copy_journals, open_copies
 

@@ -21,13 +21,13 @@ from kafkawire.cli.backup import MANIFEST, METADATA
 from kafkawire.cli.restore.failures import check_url, failures_reported
 from kafkawire.cli.restore.from_backup import open_backup, verify_files
 from kafkawire.cli.shared.confirm import confirm
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import Data, DryRun, Json, Metadata, Yes, not_empty
 from kafkawire.cli.shared.paths import check_metadata_url
 from kafkawire.cli.shared.stopped import stopped_brokers
 from kafkawire.cli.shared.tables import cell_text, print_table
 from kafkawire.client.errors import ClientError
+from kafkawire.client.notation import OptionError
 from kafkawire.metadata import copies, schema
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.sql import SqlMetadata

@@ -22,14 +22,7 @@ from kafkawire.broker.options import (
 )
 from kafkawire.cli.serving.options import Given, parse
 from kafkawire.cli.serving.sources import PREFIX, Sourced, Sources, collect, read_file
-from kafkawire.cli.shared.options import (
-    WILDCARDS,
-    OptionError,
-    parse_address,
-    parse_advertised,
-    parse_listeners,
-    split_pair,
-)
+from kafkawire.cli.shared.options import WILDCARDS, parse_address, parse_advertised, parse_listeners
 from kafkawire.cli.shared.output import fail, without_password
 from kafkawire.cli.shared.paths import (
     check_data_folder,
@@ -37,6 +30,7 @@ from kafkawire.cli.shared.paths import (
     check_tier_apart,
     check_tier_folder,
 )
+from kafkawire.client.notation import OptionError, split_pair
 from kafkawire.codec.configs.listeners import check_listeners
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,

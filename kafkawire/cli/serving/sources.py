@@ -20,14 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from kafkawire.cli.serving.options import DEFAULTS, FLAGS, LISTS
-from kafkawire.cli.shared.options import (
-    LOG_FORMATS,
-    LOG_LEVELS,
-    OptionError,
-    parse_choice,
-    parse_number,
-)
-from kafkawire.cli.shared.units import plain_value
+from kafkawire.cli.shared.options import LOG_FORMATS, LOG_LEVELS, parse_choice, parse_number
+from kafkawire.client.notation import OptionError, plain_value
 from kafkawire.codec.configs.listeners import (
     LISTENER_SETTINGS,
     MECHANISM_SETTINGS,

@@ -12,18 +12,12 @@ from collections.abc import Sequence
 
 from kafkawire.broker.options import PROTOCOLS, Listener, parse_listener
 from kafkawire.client.address import split_address
+from kafkawire.client.notation import OptionError
 
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS = ("text", "json")
 DEFAULT_LISTENER = "PLAINTEXT"
 WILDCARDS = ("", "0.0.0.0", "::", "*")
-
-
-class OptionError(ValueError):
-    """An invalid value of an option; the text is one sentence."""
-
-    def __init__(self, option: str, value: object, allowed: str) -> None:
-        super().__init__(f"{option}={value}: it must be {allowed}")
 
 
 def parse_address(option: str, text: str) -> tuple[str | None, str, int]:
@@ -100,11 +94,3 @@ def parse_advertised(
         host = socket.gethostname() if listener.host in WILDCARDS else listener.host
         given.setdefault(listener.name, (host, listener.port))
     return given
-
-
-def split_pair(option: str, text: str) -> tuple[str, str]:
-    """Parse `NAME=VALUE` into (name, value)."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise OptionError(option, text, "NAME=VALUE")
-    return name.strip(), value.strip()

@@ -13,8 +13,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail
+from kafkawire.client.notation import OptionError
 
 INT16, INT32, INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 """Maxima of integer fields of a request."""

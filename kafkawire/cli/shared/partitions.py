@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
+from kafkawire.client.notation import OptionError
 from kafkawire.client.offsets import Partition, leaders
 
 INDEX_DIGITS = 10

@@ -12,8 +12,8 @@ from glob import escape, iglob
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail
+from kafkawire.client.notation import OptionError
 
 if TYPE_CHECKING:
     from kafkawire.objectstore.url import TierUrl

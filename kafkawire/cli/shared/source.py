@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail
 from kafkawire.client.address import split_address
+from kafkawire.client.notation import OptionError
 
 if TYPE_CHECKING:
     from kafkawire.reading.model.source import Source

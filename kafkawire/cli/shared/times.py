@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.units import parse_duration
+from kafkawire.client.notation import OptionError, parse_duration
 
 TIMES = "a time: ISO 8601 such as 2026-01-31T12:00, -1h, now or @1700000000000"
 MAX_TIME_MS = 253_402_300_799_999
@@ -67,12 +66,3 @@ def _time_ms(text: str, now_ms: int) -> int | None:
         )
     except (ValueError, OverflowError):
         return None
-
-
-def time_text(ms: int) -> str | None:
-    """Return milliseconds since 1970 as ISO 8601 in UTC; None for a time outside the calendar."""
-    try:
-        when = _EPOCH + timedelta(milliseconds=ms)
-    except OverflowError:
-        return None
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kafkawire.cli.shared.command_config import COMMAND_CONFIG
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import (
     COMMITTED,
@@ -22,6 +21,7 @@ from kafkawire.cli.shared.parameters import (
     Wide,
     not_empty,
 )
+from kafkawire.client.notation import OptionError
 from kafkawire.extras import need
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError, parse_choice
+from kafkawire.cli.shared.options import parse_choice
 from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT32, LOCAL, Json, Server
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.shared.units import parse_rate, split_setting
 from kafkawire.cli.tier.commands import Topic
+from kafkawire.client.notation import OptionError, parse_rate, split_setting
 from kafkawire.client.tier import send_command
 from kafkawire.plural import count
 from kafkawire.units import money, size

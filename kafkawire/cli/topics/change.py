@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, error_text, print_results, report
 from kafkawire.cli.shared.output import fail
 from kafkawire.cli.shared.parameters import INT32, INT64, LOCAL, Json, Server, Topics, Yes
@@ -18,6 +17,7 @@ from kafkawire.cli.shared.times import parse_time
 from kafkawire.client.admin import create_partitions, delete_records, plan_deletion
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
+from kafkawire.client.notation import OptionError
 from kafkawire.client.offsets import (
     Partition,
     leaders,

@@ -9,16 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.outcomes import connect_cluster, error_text, print_results, report
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import INT16, INT32, LOCAL, Json, Server, Topics, Wide
 from kafkawire.cli.shared.tables import TableColumn, print_table
-from kafkawire.cli.shared.units import split_setting
 from kafkawire.client.admin import delete_topics as delete_named_topics
 from kafkawire.client.admin import topic_settings
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import check
+from kafkawire.client.notation import OptionError, split_setting
 from kafkawire.client.offsets import EARLIEST, LATEST, list_offsets
 from kafkawire.codec.types import uuid_text
 from kafkawire.plural import count

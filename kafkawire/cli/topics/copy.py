@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError, parse_choice
+from kafkawire.cli.shared.options import parse_choice
 from kafkawire.cli.shared.outcomes import connect_cluster
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, Server, not_empty
@@ -20,6 +20,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.copying import Copier, PartitionCopy, record_at
 from kafkawire.client.errors import ClientError
 from kafkawire.client.lag import known_leaders
+from kafkawire.client.notation import OptionError
 from kafkawire.client.offsets import (
     EARLIEST,
     LATEST,

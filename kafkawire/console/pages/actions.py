@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from kafkawire.client.notation import split_setting
 from kafkawire.console.views.actions import (
     ACTIONS,
     READ_ONLY,
@@ -123,7 +124,7 @@ def find_action(name: str) -> tuple[str, Action]:
 
 
 def read_field(field: FormField, text: str) -> Any:
-    """Return the value of a field; see Values. WrongInput."""
+    """Return the value of a field; see Values. WrongInput, OptionError."""
     if field.kind == "area":
         return text
     text = text.strip() if field.kind != "text" else text
@@ -140,13 +141,7 @@ def _read_signed(field: FormField, text: str) -> int | None:
 
 
 def _read_settings(field: FormField, text: str) -> list[tuple[str, str]]:
-    found = []
-    for line in filter(str.strip, text.splitlines()):
-        name, equals, value = line.partition("=")
-        if not equals or not name.strip():
-            raise WrongInput(field.name, line, "lines of NAME=VALUE")
-        found.append((name.strip(), value.strip()))
-    return found
+    return [split_setting(field.name, line) for line in filter(str.strip, text.splitlines())]
 
 
 def _read_choice(field: FormField, text: str) -> str:

@@ -58,8 +58,9 @@ class ClusterPages:
         known, snapshot = await self._frame.read_snapshot(request)
         if all(each.node != node for each in snapshot.nodes):
             raise HTTPException(404)
+        own = self._frame.viewer(request).own
         found = await self._frame.ask(
-            request, lambda cluster: describe_broker(cluster, snapshot, node, text, every)
+            request, lambda cluster: describe_broker(cluster, own, snapshot, node, text, every)
         )
         return self._frame.page(request, "broker.html", known, found=found, q=text, every=every)
 

@@ -4,7 +4,7 @@ settings and log levels. Of any Kafka."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkawire.client.cluster import Cluster, find_registered_brokers
@@ -13,7 +13,9 @@ from kafkawire.client.connection import CLIENT_ID, ClientConnection
 from kafkawire.client.errors import UnknownBroker, check
 from kafkawire.client.offsets import Partition
 from kafkawire.client.placement import list_reassignments
+from kafkawire.client.tier import tier_command
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.parts import ListPage, attempt, page_of
 from kafkawire.console.views.snapshot import ClusterSnapshot, NodeState
 from kafkawire.messages.registry import API_VERSIONS, APIS
@@ -127,13 +129,14 @@ class LogDirState(NamedTuple):
 
 
 class BrokerDetail(NamedTuple):
-    """One broker."""
+    """One broker. `quotas`: kafkawire.handlers.tier._list_quota_use; None of another Kafka."""
 
     row: BrokerRow
     settings: ShownSettings
     loggers: Sequence[tuple[str, str | None]]
     log_dirs: Sequence[LogDirState]
     apis: Sequence[ApiVersionRow]
+    quotas: Sequence[Mapping[str, Any]] | None
     refused: Sequence[str]
 
 
@@ -225,7 +228,12 @@ def _list_quorum(cluster: Cluster) -> list[QuorumRow]:
 
 
 def describe_broker(
-    cluster: Cluster, snapshot: ClusterSnapshot, node: int, text: str = "", every: bool = False
+    cluster: Cluster,
+    own: OwnBroker,
+    snapshot: ClusterSnapshot,
+    node: int,
+    text: str = "",
+    every: bool = False,
 ) -> BrokerDetail:
     """Return one broker; `text` and `every`: see filter_settings. UnknownBroker if the cluster does
     not have it or it is not alive."""
@@ -237,6 +245,7 @@ def describe_broker(
     known = attempt(refused, lambda: read_settings(at, BROKER_RESOURCE, str(node))) or []
     loggers = attempt(refused, lambda: read_settings(at, LOGGER_RESOURCE, str(node))) or []
     versions = _read_versions(at)
+    quotas = attempt([], lambda: own.ask(cluster, node, lambda at: tier_command(at, "quotas")))
     return BrokerDetail(
         row,
         filter_settings(known, text, every),
@@ -251,6 +260,7 @@ def describe_broker(
             )
             for each in sorted(versions.api_keys, key=lambda each: each.api_key)
         ],
+        None if quotas is None else quotas["use"],
         refused,
     )
 

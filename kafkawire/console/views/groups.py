@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.group_causes import Cause, causes, observe_group
+from kafkawire.client.group_causes import causes, observe_group
 from kafkawire.client.lag import GroupLag
-from kafkawire.console.views.parts import ListPage, page_of
+from kafkawire.console.views.findings import explain_causes
+from kafkawire.console.views.parts import ClusterFinding, ListPage, page_of
 from kafkawire.console.views.snapshot import GroupSnapshot, Known
 
 GROUP_SORTS = ("lag", "name")
@@ -19,7 +20,7 @@ class GroupDetail(NamedTuple):
     it was observed."""
 
     lag: GroupLag
-    causes: Sequence[Cause]
+    causes: Sequence[ClusterFinding]
     now_ms: int
 
 
@@ -39,4 +40,4 @@ def describe_group_lag(cluster: Cluster, name: str) -> GroupDetail:
     """Return a group with its lag, and why it makes no progress if it makes none. BrokerError for
     an unknown group."""
     seen = observe_group(cluster, name, 0)
-    return GroupDetail(seen.group, causes(seen), seen.now_ms)
+    return GroupDetail(seen.group, explain_causes(causes(seen)), seen.now_ms)

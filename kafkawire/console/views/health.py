@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kafkawire.client.groups import NOT_READY
+from kafkawire.console.views.parts import ClusterFinding
 from kafkawire.console.views.snapshot import ClusterSnapshot, GroupSnapshot, Known
 from kafkawire.plural import count
 
@@ -13,27 +14,17 @@ MAX_NAMED = 20
 """Findings of one kind; the list of topics or groups has the others."""
 
 
-class HealthFinding(NamedTuple):
-    """A sentence on something wrong. `broken`: records are not served, or are at risk; `topic` and
-    `group`: what it is about, empty if neither."""
-
-    broken: bool
-    sentence: str
-    topic: str = ""
-    group: str = ""
-
-
 class Health(NamedTuple):
     """One sentence on the cluster, and the findings, the worst first."""
 
     well: bool
     sentence: str
-    findings: Sequence[HealthFinding]
+    findings: Sequence[ClusterFinding]
 
     @property
     def state(self) -> str:
         """Return "well", "warning" or "broken"."""
-        broken = any(each.broken for each in self.findings)
+        broken = any(each.stuck for each in self.findings)
         return "well" if self.well else "broken" if broken else "warning"
 
     @property
@@ -45,12 +36,12 @@ class Health(NamedTuple):
 def judge(known: Known) -> Health:
     """Return the health of a cluster as far as it is known."""
     if known.failure:
-        gone = HealthFinding(True, f"{known.failure}.")
+        gone = ClusterFinding(True, f"{known.failure}.")
         return Health(False, "The broker does not answer.", [gone])
     snapshot = known.snapshot
     if snapshot is None:
         return Health(False, "Nothing is known of the broker yet.", [])
-    findings = sorted(_findings(snapshot), key=lambda each: not each.broken)
+    findings = sorted([*_findings(snapshot), *known.found], key=lambda each: not each.stuck)
     if not snapshot.counted:
         size = count(len(snapshot.topics), "topic"), count(len(snapshot.groups), "group")
         return Health(not findings, f"{size[0]}, {size[1]}; their numbers follow.", findings)
@@ -63,7 +54,7 @@ def judge(known: Known) -> Health:
     return Health(False, f"{count(len(findings), 'problem')}. {facts}", findings)
 
 
-def _findings(snapshot: ClusterSnapshot) -> Iterator[HealthFinding]:
+def _findings(snapshot: ClusterSnapshot) -> Iterator[ClusterFinding]:
     yield from _topics(snapshot)
     idle = 0
     for group in snapshot.groups.values():
@@ -71,12 +62,11 @@ def _findings(snapshot: ClusterSnapshot) -> Iterator[HealthFinding]:
         if found is not None and idle < MAX_NAMED:
             idle += 1
             yield found
-    yield from _tier(snapshot)
     for sentence in snapshot.refused:
-        yield HealthFinding(False, f"{sentence.rstrip('.')}.")
+        yield ClusterFinding(False, f"{sentence.rstrip('.')}.")
 
 
-def _topics(snapshot: ClusterSnapshot) -> Iterator[HealthFinding]:
+def _topics(snapshot: ClusterSnapshot) -> Iterator[ClusterFinding]:
     named = 0
     for topic in snapshot.topics.values():
         if named == MAX_NAMED:
@@ -84,38 +74,24 @@ def _topics(snapshot: ClusterSnapshot) -> Iterator[HealthFinding]:
         if topic.without_leader:
             named += 1
             what = count(topic.without_leader, "partition")
-            yield HealthFinding(True, f"{what} of {topic.name}: no leader, not served.", topic.name)
+            yield ClusterFinding(
+                True, f"{what} of {topic.name}: no leader, not served.", topic=topic.name
+            )
         elif topic.out_of_sync:
             named += 1
             what = count(topic.out_of_sync, "partition")
-            yield HealthFinding(
-                True, f"{what} of {topic.name}: a replica is not in sync.", topic.name
+            yield ClusterFinding(
+                True, f"{what} of {topic.name}: a replica is not in sync.", topic=topic.name
             )
 
 
-def _group(group: GroupSnapshot) -> HealthFinding | None:
+def _group(group: GroupSnapshot) -> ClusterFinding | None:
     if group.error:
-        return HealthFinding(False, f"Group {group.group}: {group.error}.", group=group.group)
+        return ClusterFinding(False, f"Group {group.group}: {group.error}.", group=group.group)
     if group.state == NOT_READY:
         sentence = f"Streams group {group.group} waits for its topics."
-        return HealthFinding(True, sentence, group=group.group)
+        return ClusterFinding(True, sentence, group=group.group)
     if group.lag and not group.members:
         sentence = f"Group {group.group} has a lag of {group.lag:,} and no members."
-        return HealthFinding(False, sentence, group=group.group)
+        return ClusterFinding(False, sentence, group=group.group)
     return None
-
-
-def _tier(snapshot: ClusterSnapshot) -> Iterator[HealthFinding]:
-    if snapshot.tier is None:
-        return
-    state = snapshot.tier["tier"]
-    if state["error"]:
-        yield HealthFinding(not state["paused"], f"Remote tier {state['url']}: {state['error']}.")
-    late = [piece for piece in snapshot.tier["pieces"] if piece["late"]]
-    for piece in late[:MAX_NAMED]:
-        yield HealthFinding(
-            True,
-            f"{piece['topic']}:{piece['partition']}, offsets {piece['from']:,} to {piece['to']:,}: "
-            f"not in the remote tier within tiering.max.lag.ms ({piece['reason']}).",
-            piece["topic"],
-        )

@@ -17,6 +17,19 @@ PAGE = 100
 """Rows of one page of a list."""
 
 
+class ClusterFinding(NamedTuple):
+    """A problem or a fact. `stuck`: records are not served, are not read, or are at risk; `remedy`:
+    what to do, empty if nothing; `page`, `topic` and `group`: the first part of the path of the
+    page that shows more, and what it is about, empty if none."""
+
+    stuck: bool
+    sentence: str
+    remedy: str = ""
+    page: str = ""
+    topic: str = ""
+    group: str = ""
+
+
 class ListPage(NamedTuple, Generic[T]):
     """One page of the rows that match. `total`: all rows."""
 

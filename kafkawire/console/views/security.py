@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from kafkawire.client.acls import AclRow, AclRowFilter, broker_settings, find_acls
+from kafkawire.client.acls import AclRow, AclRowFilter, find_acls
 from kafkawire.client.cluster import Cluster
+from kafkawire.client.configs import broker_settings
 from kafkawire.client.quotas import find_quotas, limit_text
 from kafkawire.client.users import list_scram_users
 from kafkawire.codec.configs.access_rules import super_users

@@ -26,6 +26,7 @@ from kafkawire.client.lag import (
 )
 from kafkawire.client.offsets import EARLIEST, LATEST, Partition
 from kafkawire.console.views.own import OwnBroker
+from kafkawire.console.views.parts import ClusterFinding, sentence_of
 from kafkawire.console.views.pool import ClusterPool
 from kafkawire.console.views.traffic import BrokerTraffic
 
@@ -323,6 +324,8 @@ STALE_S = 15.0
 """A snapshot that is this much older is not shown: a page waits for the next."""
 PATIENCE_S = 5.0
 """How long a page waits for another thread's snapshot, as of a broker that does not answer."""
+FOUND_S = 10.0
+"""Findings of this age are shown as they are: they take more requests than a snapshot."""
 MAX_SAMPLES = 900
 """Points of the plots: half an hour of one every two seconds."""
 
@@ -342,12 +345,14 @@ class Sample(NamedTuple):
 @dataclass
 class Known:
     """The facts that pages show: the newest snapshot, None before the first; the sentence of the
-    failure since; records per second of each topic; and the points of the plots."""
+    failure since; records per second of each topic; the points of the plots; and what is wrong
+    that the snapshot does not have."""
 
     snapshot: ClusterSnapshot | None = None
     failure: str = ""
     rates: Mapping[str, float] = field(default_factory=dict)
     samples: tuple[Sample, ...] = ()
+    found: tuple[ClusterFinding, ...] = ()
 
     @property
     def rate(self) -> float:
@@ -359,6 +364,9 @@ class Known:
         if self.snapshot is None or (newest and self.failure):
             raise ClientError(self.failure or "nothing is known of the broker yet")
         return self.snapshot
+
+
+FindProblems = Callable[[Cluster, OwnBroker, ClusterSnapshot, list[str]], Iterable[ClusterFinding]]
 
 
 class SnapshotCache:
@@ -373,12 +381,17 @@ class SnapshotCache:
         clock: Callable[[], float] = time.monotonic,
         take: Callable[[Cluster, OwnBroker], ClusterSnapshot] = take_snapshot,
         count: Callable[[Cluster, OwnBroker, ClusterSnapshot], ClusterSnapshot] = count_snapshot,
+        find: FindProblems | None = None,
     ) -> None:
+        """`find`: reads what is wrong that a snapshot does not have."""
         self._pool = pool
         self._own = own
         self._clock = clock
         self._take = take
         self._count = count
+        self._find = find
+        self._found: tuple[ClusterFinding, ...] = ()
+        self._found_until = clock()
         self._known = Known()
         self._counted: ClusterSnapshot | None = None
         self._large = False
@@ -446,8 +459,10 @@ class SnapshotCache:
             with self._pool.lend() as cluster:
                 snapshot = read(cluster)
         except ClientError as failure:
-            self._known = Known(last.snapshot, str(failure), last.rates, last.samples)
+            self._known = replace(last, failure=str(failure))
+            self._found_until = self._clock()  # what was wrong may have been repaired meanwhile
         else:
+            self._read_findings(snapshot)
             self._known = self._publish(snapshot)
         now = self._clock()
         if snapshot is not None and not snapshot.counted:
@@ -456,6 +471,17 @@ class SnapshotCache:
             rest = REST_LARGE if self._large else REST
             self._until = now + max(FRESH_S, rest * (now - begun))
         return snapshot
+
+    def _read_findings(self, snapshot: ClusterSnapshot) -> None:
+        if self._find is None or not snapshot.counted or self._clock() < self._found_until:
+            return
+        try:
+            with self._pool.lend() as cluster:
+                # What the user may not read is not wrong.
+                self._found = tuple(self._find(cluster, self._own, snapshot, []))
+        except ClientError as failure:
+            self._found = (ClusterFinding(False, sentence_of(failure)),)
+        self._found_until = self._clock() + FOUND_S
 
     def _publish(self, snapshot: ClusterSnapshot) -> Known:
         rates: dict[str, float] = {}
@@ -474,4 +500,4 @@ class SnapshotCache:
             self._samples.append(Sample(snapshot.at_ms, total, snapshot.lag, sent, p99_ms))
         if snapshot.counted:
             self._counted = snapshot
-        return Known(snapshot, "", rates, tuple(self._samples))
+        return Known(snapshot, "", rates, tuple(self._samples), self._found)

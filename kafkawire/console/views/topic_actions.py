@@ -45,7 +45,7 @@ class CreateTopic(Action):
         TOPIC_FIELD,
         FormField("partitions", "Partitions (empty: the broker's default)", "number"),
         FormField("replicas", "Replicas (empty: the broker's default)", "number"),
-        FormField("settings", "Settings, a line each: NAME=VALUE", "settings"),
+        FormField("settings", "Settings, a line each, such as retention.ms=7d", "settings"),
     )
 
     def make_plan(self, cluster: Cluster, values: Values) -> ChangePlan:
@@ -116,7 +116,7 @@ class ChangeConfigs(Action):
     title = "Change settings of a topic"
     fields = (
         TOPIC_FIELD,
-        FormField("set", "Set, a line each: NAME=VALUE", "settings"),
+        FormField("set", "Set, a line each, such as segment.bytes=1GiB", "settings"),
         FormField("unset", "Remove, a name on each line: the default applies again", "names"),
     )
 

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import BrokerError
 from kafkawire.client.lag import known_offsets
 from kafkawire.client.offsets import LATEST, READ_COMMITTED, Partition, partitions_text
 from kafkawire.client.transaction_admin import (
     Producing,
     TransactionListing,
     describe_listed,
+    find_holders,
     list_transactions,
-    producers,
 )
 from kafkawire.console.views.parts import ListPage, attempt, page_of
 from kafkawire.console.views.snapshot import ClusterSnapshot
@@ -130,18 +129,7 @@ def _find_holders(
     names: Mapping[int, str],
 ) -> Iterator[HeldPartition]:
     leaders = _leaders(snapshot)
-    led_by = {place: leaders[place] for place, _, _ in waiting}
-    found: dict[Partition, Producing] = {}
-    errors: dict[Partition, str] = {}
-    try:
-        _add_holders(found, cluster, led_by)
-    except BrokerError:
-        # One partition is enough, such as of a topic that the user may not read: ask one by one.
-        for place, node in led_by.items():
-            try:
-                _add_holders(found, cluster, {place: node})
-            except BrokerError as error:
-                errors[place] = str(error)
+    found, errors = find_holders(cluster, {place: leaders[place] for place, _, _ in waiting})
     for place, stable, end in waiting:
         opened = found.get(place)
         name = None if opened is None else names.get(opened.producer_id)
@@ -150,14 +138,4 @@ def _find_holders(
             for each in snapshot.groups.values()
             if each.committed.get(place, -1) >= stable
         )
-        yield HeldPartition(place, stable, end, opened, name, groups, errors.get(place, ""))
-
-
-def _add_holders(
-    found: dict[Partition, Producing], cluster: Cluster, led_by: Mapping[Partition, int]
-) -> None:
-    """Add the producer whose open transaction is the oldest of each partition. BrokerError."""
-    for each in producers(cluster, led_by):
-        first = found.get(each.partition)
-        if each.start_offset >= 0 and (first is None or each.start_offset < first.start_offset):
-            found[each.partition] = each
+        yield HeldPartition(place, stable, end, opened, name, groups, str(errors.get(place, "")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kafkawire.client.errors import BrokerError, ClientError
+from kafkawire.client.notation import OptionError
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.console.views.actions import Outdated
 from kafkawire.console.views.plans import ChangeRefused, NotAllowed
@@ -35,6 +36,7 @@ STATUSES = {
 """Statuses of the broker's errors; of others: 502."""
 WRONG_REQUESTS: dict[type[Exception], int] = {
     WrongInput: 400,
+    OptionError: 400,
     WrongToken: 403,
     NotAllowed: 403,
     Outdated: 409,

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from kafkawire.client.quotas import limit_text
 from kafkawire.console.views.decoding import decode, visible
 from kafkawire.console.views.offset_map import MapSpan, PartitionMap
 from kafkawire.units import ago, duration_ms, money, size
@@ -40,7 +41,7 @@ def environment() -> Environment:
         duration_ms=duration_ms,
         money=money,
     )
-    made.globals.update(link=link, bars=bars)
+    made.globals.update(link=link, bars=bars, limit_text=limit_text)
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.security import ClientSecurity
+from kafkawire.console.views.findings import find_problems
 from kafkawire.console.views.own import OwnBroker
 from kafkawire.console.views.pool import MAX_CLUSTERS, ClusterPool
 from kafkawire.console.views.produce import RecordProducer
@@ -20,7 +21,7 @@ class Viewer:
     ) -> None:
         self.pool = ClusterPool(server, security, idle)
         self.own = OwnBroker()
-        self.snapshots = SnapshotCache(self.pool, self.own)
+        self.snapshots = SnapshotCache(self.pool, self.own, find=find_problems)
         self.may_change = may_change
         self.user = security.user
         self._server = server

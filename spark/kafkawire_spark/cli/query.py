@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json_line
 from kafkawire.cli.shared.parameters import (
     COMMITTED,
@@ -29,6 +28,7 @@ from kafkawire.cli.shared.parameters import (
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.query_rows import plain, print_rows, print_unread, text_of, unique
 from kafkawire.cli.shared.source import source_of
+from kafkawire.client.notation import OptionError
 from kafkawire.plural import count
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import LOCAL, Json, not_empty
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.shared.times import parse_time, time_text
+from kafkawire.cli.shared.times import parse_time
+from kafkawire.client.notation import OptionError, time_text
 
 if TYPE_CHECKING:
     from kafkawire_spark.replay.job import Summary

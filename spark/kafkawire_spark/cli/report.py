@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.output import fail, print_json
 from kafkawire.cli.shared.parameters import (
     COMMITTED,
@@ -24,7 +23,8 @@ from kafkawire.cli.shared.parameters import (
 )
 from kafkawire.cli.shared.progress import bars
 from kafkawire.cli.shared.tables import print_table
-from kafkawire.cli.shared.times import parse_time, time_text
+from kafkawire.cli.shared.times import parse_time
+from kafkawire.client.notation import OptionError, time_text
 from kafkawire.progress import Progress
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from kafkawire import testing
 from kafkawire.cli.groups import reset_offsets
 from kafkawire.cli.groups.reset_offsets import ResetTarget, read_plan, write_plan
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.client.errors import ClientError
+from kafkawire.client.notation import OptionError
 from tests.kit.cli import Typed, no_environment, produce, run  # noqa: F401  (a fixture, by name)
 
 

@@ -23,9 +23,9 @@ from kafkawire import testing
 from kafkawire.cli.app import app
 from kafkawire.cli.records import files
 from kafkawire.cli.records.files import FORMATS, format_of_file, rows_of, writer_of
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
+from kafkawire.client.notation import OptionError
 from kafkawire.client.producer import Producer
 from kafkawire.client.record_text import Parsed, RecordError
 from kafkawire.codec.batches import Record

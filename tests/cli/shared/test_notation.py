@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.cli.shared.options import OptionError
 from kafkawire.cli.shared.partitions import parse_partition, parse_partitions
 from kafkawire.cli.shared.source import SourceKind, parse_source
-from kafkawire.cli.shared.times import (
-    MAX_TIME_MS,
-    parse_time,
+from kafkawire.cli.shared.times import MAX_TIME_MS, parse_time
+from kafkawire.client.notation import (
+    OptionError,
+    parse_duration,
+    plain_value,
+    split_setting,
     time_text,
 )
-from kafkawire.cli.shared.units import parse_duration, plain_value, split_setting
 from kafkawire.client.offsets import partition_text, partitions_text
 from kafkawire.codec.configs.row import ConfigType
 from kafkawire.codec.configs.table import BROKER_CONFIGS, TOPIC_CONFIGS

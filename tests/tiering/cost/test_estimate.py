@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.cli.shared.options import OptionError
-from kafkawire.cli.shared.units import parse_rate
+from kafkawire.client.notation import OptionError, parse_rate
 from kafkawire.tiering.cost.estimate import (
     DAY_S,
     Estimate,

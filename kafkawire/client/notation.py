@@ -1,10 +1,10 @@
-"""Sizes, durations and rates as people write them, parsed. Pure; kafkawire.units formats them."""
+"""Sizes, durations and rates as people write them, parsed, and times as text. Pure."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
-from kafkawire.cli.shared.options import OptionError, split_pair
 from kafkawire.units import size
 
 INPUT_UNITS_MS = {
@@ -38,6 +38,13 @@ _ISO = re.compile(
 )
 
 
+class OptionError(ValueError):
+    """An invalid value of an option; the text is one sentence."""
+
+    def __init__(self, option: str, value: object, allowed: str) -> None:
+        super().__init__(f"{option}={value}: it must be {allowed}")
+
+
 def parse_duration(option: str, text: str) -> int:
     """Parse `30s`, `1h30m`, `500ms`, `2d` or ISO 8601 `P1DT2H` into milliseconds. OptionError."""
     value = text.strip()
@@ -57,6 +64,14 @@ def _duration_ms(text: str) -> int | None:
     lengths = (INPUT_UNITS_MS[unit] for unit in ("w", "d", "h", "m", "s"))
     whole = sum(number * length for number, length in zip(numbers, lengths, strict=True))
     return whole + int((found[6] or "0").ljust(3, "0"))
+
+
+def split_pair(option: str, text: str) -> tuple[str, str]:
+    """Parse `NAME=VALUE` into (name, value)."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise OptionError(option, text, "NAME=VALUE")
+    return name.strip(), value.strip()
 
 
 def split_setting(option: str, text: str) -> tuple[str, str]:
@@ -104,3 +119,12 @@ def parse_rate(option: str, text: str) -> float:
     if rate > MAX_RATE:
         raise OptionError(option, text, f"at most {size(MAX_RATE)}/s")
     return rate
+
+
+def time_text(ms: int) -> str | None:
+    """Return milliseconds since 1970 as ISO 8601 in UTC; None for a time outside the calendar."""
+    try:
+        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+    except OverflowError:
+        return None
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.cli.cluster.why import ObservedCluster, causes
+from kafkawire.client.cluster_causes import ObservedCluster, causes
 from kafkawire.client.placement import PlannedMove
 
 BOTH = {1: True, 2: True}
