@@ -136,8 +136,7 @@ def console(
         server, names, security, allow_changes, login, tls_cert, tls_key, pipelines=tables
     )
     shown = address_of(host[0] if host else address, int(accepting.getsockname()[1]))
-    print(f"{'https' if tls_cert else 'http'}://{shown}/", flush=True)
-    _serve(options, accepting)
+    _serve(options, accepting, f"{'https' if tls_cert else 'http'}://{shown}/")
 
 
 def _inherit(child: str) -> socket.socket:
@@ -216,8 +215,8 @@ def _reason(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
 
 
-def _serve(options: ConsoleOptions, accepting: socket.socket) -> None:
-    """Serve the pages on a listening socket until SIGINT or SIGTERM."""
+def _serve(options: ConsoleOptions, accepting: socket.socket, url: str) -> None:
+    """Print the URL, and serve the pages on a listening socket until SIGINT or SIGTERM."""
     import uvicorn
 
     from kafkawire import log_format
@@ -254,4 +253,5 @@ def _serve(options: ConsoleOptions, accepting: socket.socket) -> None:
         ws_per_message_deflate=False,  # it takes 64 KiB of memory for each connection
     )
     server = Server(config)
+    print(url, flush=True)
     server.run(sockets=[accepting])

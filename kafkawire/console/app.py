@@ -28,6 +28,7 @@ from kafkawire.console.web.security import RequestChecks
 from kafkawire.console.web.sessions import NotLoggedIn
 
 PAGES = (
+    ApiPages,  # first: routes are tried in their order, and programs send the most requests
     OverviewPages,
     TopicPages,
     RecordPages,
@@ -35,7 +36,6 @@ PAGES = (
     ClusterPages,
     LoginPages,
     ActionPages,
-    ApiPages,
 )
 
 
