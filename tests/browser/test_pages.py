@@ -61,9 +61,9 @@ WIDTHS = (1280, 390)
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 MOVING = re.compile(
     r"[Aa]s of \S+ (\w+ )?ago|[Aa]s of [\d-]+ \S+Z|[\d.]+ \w+ ago|[\d.]+ \w+ read in [\d.]+ s"
-    r"|\b0\.0+\b"
+    r"|\b0\.0+\b|[\d.]+ [KM]?i?B, \d+ %"
 )
-"""Times, which differ between two views of a page, and costs of storing little, which grow."""
+"""Times and sizes, which differ between two views of a page, and costs of little, which grow."""
 
 
 def open_details(page: Page) -> None:

@@ -73,15 +73,13 @@
     const axis = { stroke: color("var(--text)"), grid: { stroke: color("var(--line)"), width: 1 } };
     const stroke = color("var(--accent)"), fill = color("color-mix(in srgb, var(--accent) 15%, transparent)");
     for (const place of plots()) {
-      const found = samples[place.dataset.series];
-      place.parentElement.hidden = found.every((each) => each === null);
       place.replaceChildren();
       new uPlot({
         width: place.clientWidth, height: 160, legend: { show: false }, cursor: { show: false },
         axes: [axis, { ...axis, values: (_, all) => all.map((each) => short.format(each)) }],
         scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
         series: [{}, { stroke, fill, width: 2, points: { show: false } }],
-      }, [samples.at, found], place);
+      }, [samples.at, samples[place.dataset.series]], place);
     }
   }
 
