@@ -50,15 +50,18 @@ def test_broker_console_and_traffic_until_it_is_stopped() -> None:
         (url,) = re.findall(r"console: (http://\S+)", text)
         assert Path(data).is_dir()
         assert hints(address) in text
-        for line in hints(address).splitlines()[1:]:
-            command = line.split()[1:-2]  # without the program and the address
-            assert Typed(address, *command).code == 0, command
 
         def reads() -> bool:
-            (row,) = Typed(address, "groups", "lag", GROUP, "--json").json
+            typed = Typed(address, "groups", "lag", GROUP, "--json")
+            if typed.code:  # it has committed nothing yet
+                return False
+            (row,) = typed.json
             return bool(row["state"] == "Stable" and row["members"] == 1 and row["lag"] > 0)
 
         wait_until(reads, "a group that reads with a lag")
+        for line in hints(address).splitlines()[1:]:
+            command = line.split()[1:-2]  # without the program and the address
+            assert Typed(address, *command).code == 0, command
         with urllib.request.urlopen(url, timeout=60) as answer:
             assert "All well." in answer.read().decode()
         process.send_signal(signal.SIGINT)
