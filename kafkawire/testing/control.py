@@ -21,6 +21,7 @@ __tracebackhide__ = True  # pytest shows the line of the test, not those here
 TEST_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",  # the first consumer waits for no others
     "log.retention.ms": "-1",  # records of fixed, old timestamps stay
+    "disk.warn.percent": "100",  # the disk is that of the machine of the tests
     "journal.bytes": str(4 << 20),
     "recycle.bytes": "0",  # no journals in reserve
     "offsets.topic.num.partitions": "1",

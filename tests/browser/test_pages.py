@@ -182,7 +182,8 @@ def test_plots_are_drawn(open_page: OpenPage) -> None:
 def test_broker_and_console_that_return_are_seen_without_reload(
     open_page: OpenPage, tmp_path: Path
 ) -> None:
-    with BrokerProcess(tmp_path / "data") as broker:
+    settings = {"disk.warn.percent": "100"}  # the disk is that of the machine
+    with BrokerProcess(tmp_path / "data", settings=settings) as broker:
         create_topic(broker.bootstrap, "known")
         with running_console(broker.bootstrap) as url:
             port = urlsplit(url).port or 0

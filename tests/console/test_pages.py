@@ -246,8 +246,7 @@ def test_broker_that_goes_away_and_returns_is_reported(monkeypatch: pytest.Monke
         assert "The broker does not answer" in gone
         assert "known" in gone, "what was known is shown with its age"
         assert pages.get("/topics/known").status_code == 502
-        settings = {"disk.warn.percent": "100"}  # of the machine of the test
-        with broker(port=port, settings=settings) as second:
+        with broker(port=port) as second:
             create_topic(second.bootstrap, "later")
             back = pages.get("/topics").text
             assert pages.get("/health").json() == {

@@ -49,6 +49,7 @@ SETTINGS = {
     "log.retention.check.interval.ms": "200",
     "log.cleaner.backoff.ms": "100",
     "group.initial.rebalance.delay.ms": "0",
+    "disk.warn.percent": "100",  # the disk is that of the machine
 }
 """Records reach segments, the tier and compaction within seconds."""
 

@@ -43,7 +43,7 @@ def _is_well(url: str) -> bool:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_console_starts_again_and_ends_with_the_broker(tmp_path: Path, workers: int) -> None:
-    arguments = ["--console", "127.0.0.1:0"]
+    arguments = ["--console", "127.0.0.1:0", "--set", "disk.warn.percent=100"]
     with BrokerProcess(tmp_path / "data", arguments=arguments, workers=workers) as broker:
         url = _url(broker)
         assert _is_well(url)
