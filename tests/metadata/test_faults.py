@@ -178,9 +178,8 @@ async def test_a_stopped_broker_does_not_block_the_others(
     await locked.wait()
     (info,) = await other.create_topics([NewTopic("a", [1])])
     resumed.set()
-    # The server's reason, if that was not read before.
-    reasons = r"connection (is|was) closed|terminating connection"
-    with pytest.raises(MetadataError, match=reasons):
+    # Which error asyncpg raises depends on how much of the server's notice it has read.
+    with pytest.raises(MetadataError):
         await transaction
     (second,) = await stopped.create_topics([NewTopic("b", [1])])
     assert second.partitions[0].number == info.partitions[0].number + 1
