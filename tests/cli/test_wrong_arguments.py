@@ -138,7 +138,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """`console`, `dev` and `mcp` would serve until they are ended."""
-    monkeypatch.setattr("kafkawire.cli.console._serve", lambda _, accepting: accepting.close())
+    monkeypatch.setattr("kafkawire.cli.console._serve", lambda _, socket, url: socket.close())
     monkeypatch.setattr("mcp.server.mcpserver.MCPServer.run", lambda *_: None)
 
     def shows(given: Given, environ: Mapping[str, str]) -> int:
